@@ -37,10 +37,17 @@ class CalibrationCache:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or default_state_folder()
 
-    def find(self, key: Mapping[str, str]) -> CalibrationRecord | None:
-        """Return the calibration with exactly this key, ``None`` if there is none."""
-        found = [each.record for each in self._read(_name_of(key)) if each.record.key == key]
-        return found[0] if found else None
+    def find(self, facts: SourceFacts, key: Mapping[str, str]) -> CalibrationRecord | None:
+        """Return the calibration with exactly this key, ``None`` if there is none.
+
+        It must be of the same sensor, range and rails: all that is declared of the source counts,
+        but for the drive's name in the kernel, which changes.
+        """
+        for each in self._read(_name_of(key)):
+            same = each.facts.model_copy(update={"device_name": facts.device_name}) == facts
+            if each.record.key == key and same:
+                return each.record
+        return None
 
     def all(self) -> list[StoredCalibration]:
         """Return all calibrations, the latest last."""
@@ -65,6 +72,41 @@ class CalibrationCache:
             content = folder.read(name)
             return [] if content is None else [StoredCalibration.model_validate_json(content)]
         return []
+
+
+class SessionCalibrations:
+    """The calibrations that the runs of one session use, for each meter: the same or none in all.
+
+    Runs of a comparison set different power states, so a calibration holds for all of them here.
+    What the first run uses stays, unless that was none and a run that is not compared follows.
+    """
+
+    def __init__(self, cache: CalibrationCache | None = None) -> None:
+        self._cache = cache or CalibrationCache()
+        self._used: dict[frozenset[tuple[str, str]], CalibrationRecord | None] = {}
+
+    def find(self, facts: SourceFacts, key: Mapping[str, str]) -> CalibrationRecord | None:
+        """Return the session's calibration of a source, or else the one that was kept."""
+        meter = _meter_of(key)
+        return self._used[meter] if meter in self._used else self._cache.find(facts, key)
+
+    def use(
+        self, facts: SourceFacts, key: Mapping[str, str], *, is_compared: bool
+    ) -> CalibrationRecord | None:
+        """Return the calibration that a run uses; if it is compared, later runs use none else."""
+        found = self.find(facts, key)
+        if found is not None or is_compared:
+            self._used.setdefault(_meter_of(key), found)
+        return found
+
+    def add(self, facts: SourceFacts, record: CalibrationRecord) -> None:
+        """Keep a calibration that a run of this session has made, for later sessions too."""
+        self._cache.store(facts, record)
+        self._used.setdefault(_meter_of(record.key), record)
+
+
+def _meter_of(key: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in key.items() if name != "power_state")
 
 
 def _name_of(key: Mapping[str, str]) -> str:

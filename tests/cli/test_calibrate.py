@@ -183,9 +183,13 @@ def test_meter_that_shows_no_load_is_not_calibrated(
         )
         return load, [meter.sample(each.time_ns, 5.0) for each in samples]
 
+    assert power(host, f"target.path={tmp_path}", "power=hwmon") == 0
+    capsys.readouterr()
+    (kept,) = CalibrationCache().all()
     monkeypatch.setattr(command, "measure", constant)
     assert power(host, f"target.path={tmp_path}", "power=hwmon") == 1
     assert "not calibrated" in capsys.readouterr().out
+    assert CalibrationCache().all() == [kept]
 
 
 def test_slow_meter_is_refused_before_anything_is_written(

@@ -18,6 +18,7 @@ from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import phase_windows
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
+from wattload.power.control.calibrations import SessionCalibrations
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.energy.trace import traces
 from wattload.power.sampler.client import SamplerClient
@@ -103,6 +104,7 @@ class Sampler:
         self._client = client
         self.said = client
         self.recovered: list[str] = []
+        self.calibrations = SessionCalibrations()
 
     def client(self) -> SamplerClient:
         return cast("SamplerClient", self._client)

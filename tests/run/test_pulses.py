@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scop
 from wattload.core.record.energy import CalibrationRecord, PowerSourceRecord, PowerStateRecord
 from wattload.core.units import MIB, NS_PER_S
 from wattload.power.config import PowerConfig
-from wattload.power.control.calibrations import CalibrationCache
+from wattload.power.control.calibrations import CalibrationCache, SessionCalibrations
 from wattload.power.energy.calibration import calibrate
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import SampleFile, SampleLines
@@ -169,7 +170,7 @@ def test_each_part_of_the_key_counts(tmp_path: Path) -> None:
     key = calibration_key(METER, opened())
     record = calibration_records(planned(SHORT), [], {METER: key}, host="box")[0]
     cache.store(METER, record)
-    assert cache.find(key) == record
+    assert cache.find(METER, key) == record
     set_state = PowerStateRecord(
         host="box",
         serial="SERIAL1",
@@ -195,7 +196,10 @@ def test_each_part_of_the_key_counts(tmp_path: Path) -> None:
         calibration_key(METER, opened(host="other")),
         {**key, "wattload": "0.0.1"},
     ]
-    assert all(cache.find(other) is None for other in others)
+    assert all(cache.find(METER, other) is None for other in others)
+    for changed in ({"sensor": Boxcar(window_s=0.5)}, {"range_w": 25.0}, {"detail": "two rails"}):
+        assert cache.find(METER.model_copy(update=changed), key) is None
+    assert cache.find(METER.model_copy(update={"device_name": "nvme9"}), key) == record
 
 
 def test_cache_that_is_damaged_or_not_ours_has_nothing(tmp_path: Path) -> None:
@@ -207,7 +211,7 @@ def test_cache_that_is_damaged_or_not_ours_has_nothing(tmp_path: Path) -> None:
     (path,) = folder.iterdir()
     assert [each.record for each in cache.all()] == [record]
     path.write_text("{")
-    assert cache.find(record.key) is None
+    assert cache.find(METER, record.key) is None
     cache.store(METER, record)
     folder.chmod(stat.S_IRWXU | stat.S_IRWXO)
     assert cache.all() == []
@@ -217,8 +221,12 @@ def test_cache_that_is_damaged_or_not_ours_has_nothing(tmp_path: Path) -> None:
 class Meter:
     """Answers as a sampler does that has read a meter during a load."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, calibrations: SessionCalibrations, *, state: int, is_noisy: bool
+    ) -> None:
         self._folder = folder
+        self._state, self._is_noisy = state, is_noisy
+        self.calibrations = calibrations
         self.load: KnownLoad | None = None
 
     def client(self) -> Any:
@@ -228,7 +236,7 @@ class Meter:
         source = PowerSourceRecord(
             host="box", facts=METER, name="meter", device="SERIAL1", used=True, sentence="-"
         )
-        return opened().model_copy(update={"sources": (source,)})
+        return opened(state=self._state).model_copy(update={"sources": (source,)})
 
     def start(self) -> None:
         pass
@@ -236,7 +244,12 @@ class Meter:
     def finish(self) -> FinishReply:
         file = SampleFile.create(self._folder, host="box", period_s=0.1)
         if self.load is not None:
-            file.write(SampleLines().of(samples_of(self.load)))
+            samples = list(samples_of(self.load))
+            if self._is_noisy:
+                samples = [
+                    replace(each, value=1e3 * (n * n % 97)) for n, each in enumerate(samples)
+                ]
+            file.write(SampleLines().of(samples))
         file.close()
         return FinishReply(states=(), controllers={}, own_energies=())
 
@@ -249,11 +262,22 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def run_once(
-    folder: Path, files: Sequence[Path], *, calibrates: bool, idle_s: float = 60.0
+    folder: Path,
+    files: Sequence[Path],
+    *,
+    calibrates: bool,
+    idle_s: float = 60.0,
+    session: SessionCalibrations | None = None,
+    state: int = 0,
+    is_noisy: bool = False,
 ) -> tuple[list[str], PowerReport]:
-    """Make a run that only measures power; return its phases and its report."""
+    """Make a run that only measures power; return its phases and its report.
+
+    ``session`` is what it is a run of, ``None``: a run of its own.
+    """
     folder.mkdir()
-    meter = Meter(folder)
+    kept = session or SessionCalibrations()
+    meter = Meter(folder, kept, state=state, is_noisy=is_noisy)
 
     def load(plan: PulsePlan, data: Sequence[Path]) -> KnownLoad:
         assert list(data) == list(files)
@@ -263,7 +287,7 @@ def run_once(
     recorder = PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=dict)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(power_session, "load_drives", load)
-        session = PowerSession.open(
+        power = PowerSession.open(
             cast("Sampling", meter),
             PowerConfig(idle_s=idle_s),
             folder,
@@ -272,8 +296,8 @@ def run_once(
             block_devices=[],
             calibrates=calibrates,
         )
-        session.up(recorder, files)
-        report = session.down(recorder)
+        power.up(recorder, files)
+        report = power.down(recorder)
     return [item.span.name for item in recorder.spans], report
 
 
@@ -287,6 +311,40 @@ def test_first_run_calibrates_and_later_ones_use_it(files: list[Path], tmp_path:
     phases, later = run_once(tmp_path / "run2", files, calibrates=False)
     assert phases[0] == "idle"
     assert later.calibrations == (record,)
+    phases, later = run_once(tmp_path / "run3", files, calibrates=True)
+    assert "calibration" not in phases
+    assert later.calibrations == (record,)
+
+
+@pytest.mark.usefixtures("_quick")
+def test_all_runs_of_a_session_use_the_same_calibration(files: list[Path], tmp_path: Path) -> None:
+    session = SessionCalibrations()
+    _, warm_up = run_once(tmp_path / "run1", files, calibrates=True, session=session)
+    _, other = run_once(tmp_path / "run2", files, calibrates=False, session=session, state=2)
+    assert len(other.calibrations) == 1
+    assert other.calibrations == warm_up.calibrations
+
+
+@pytest.mark.usefixtures("_quick")
+def test_no_run_of_a_session_uses_one_that_the_first_had_not(
+    files: list[Path], tmp_path: Path
+) -> None:
+    session = SessionCalibrations()
+    _, first = run_once(tmp_path / "run1", files, calibrates=False, session=session, state=2)
+    assert "makes none" in first.not_calibrated
+    _, made = run_once(tmp_path / "run2", files, calibrates=True)
+    assert made.calibrations
+    _, other = run_once(tmp_path / "run3", files, calibrates=False, session=session)
+    assert (first.calibrations, other.calibrations) == ((), ())
+
+
+@pytest.mark.usefixtures("_quick")
+def test_calibration_that_failed_is_not_kept(files: list[Path], tmp_path: Path) -> None:
+    _, failed = run_once(tmp_path / "run1", files, calibrates=True, is_noisy=True)
+    assert [calibrate(each, METER).basis for each in failed.calibrations] == ["declared"]
+    assert CalibrationCache().all() == []
+    phases, _ = run_once(tmp_path / "run2", files, calibrates=True)
+    assert phases[0] == "calibration"
 
 
 @pytest.mark.usefixtures("_quick")
@@ -307,7 +365,7 @@ def test_drive_that_refuses_reads_does_not_fail_the_run(
     folder = tmp_path / "run1"
     folder.mkdir()
     session = PowerSession.open(
-        cast("Sampling", Meter(folder)),
+        cast("Sampling", Meter(folder, SessionCalibrations(), state=0, is_noisy=False)),
         PowerConfig(),
         folder,
         host="box",
@@ -318,3 +376,30 @@ def test_drive_that_refuses_reads_does_not_fail_the_run(
     recorder = PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=dict)
     session.up(recorder, files)
     assert "could not be loaded" in session.down(recorder).not_calibrated
+
+
+@pytest.mark.usefixtures("_quick")
+def test_idle_baseline_follows_a_load_that_failed_late(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns, slept_s = time.monotonic_ns, list[float]()
+
+    def fail(plan: PulsePlan, data: Sequence[Path]) -> KnownLoad:
+        monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns() + 60 * NS_PER_S)
+        raise OSError("it was unplugged")
+
+    monkeypatch.setattr(power_session, "load_drives", fail)
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    folder = tmp_path / "run1"
+    folder.mkdir()
+    session = PowerSession.open(
+        cast("Sampling", Meter(folder, SessionCalibrations(), state=0, is_noisy=False)),
+        PowerConfig(),
+        folder,
+        host="box",
+        devices=["nvme0"],
+        block_devices=[],
+        calibrates=True,
+    )
+    session.up(PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=dict), files)
+    assert max(slept_s) == pulses.BASELINE_S

@@ -86,7 +86,13 @@ def test_states_take_turns_in_every_block(runs: Runs, tmp_path: Path) -> None:
         ("PS1", 1, 4),
         ("PS2", 1, 5),
     ]
-    assert runs.calibrating == [True, True, True, False, False, False]
+    assert not any(runs.calibrating)
+
+
+def test_first_of_equal_runs_calibrates(runs: Runs, tmp_path: Path) -> None:
+    words = [*command(runs, tmp_path)[:3], "label=A", "repeat=3"]
+    assert loop.run_all(words, multirun=False, reporter=NoReporter()) == 0
+    assert runs.calibrating == [True, False, False]
 
 
 def test_states_that_are_done_are_not_run_again(runs: Runs, tmp_path: Path) -> None:

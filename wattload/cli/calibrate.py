@@ -219,13 +219,15 @@ def _calibrated(
     for facts, record in zip(
         plan.sources, calibration_records(load, samples, keys, host=host.name), strict=True
     ):
-        CalibrationCache().store(facts, record)
+        sensor = calibrate(record, facts)
+        if sensor.basis == "calibrated":  # another one stays as it was
+            CalibrationCache().store(facts, record)
         answers.append(
             Answer(
                 facts=facts,
                 record=record,
                 declared=declared_sensor(facts, Readings.of(record, facts).profile),
-                sensor=calibrate(record, facts),
+                sensor=sensor,
                 curve=response_curve(record, facts),
             )
         )

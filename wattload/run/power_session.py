@@ -16,8 +16,9 @@ from wattload.core.power import Boxcar, Sample, Scope, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, PowerStateRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
-from wattload.power.control.calibrations import CalibrationCache
+from wattload.power.control.calibrations import SessionCalibrations
 from wattload.power.control.undo import recover_changes
+from wattload.power.energy.calibration import calibrate
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
@@ -37,6 +38,8 @@ CALIBRATION_PHASE = "calibration"
 IDLE_AFTER_PHASE, QUIET_AFTER_PHASE = "idle_after", "quiet_after"
 LEAD_S = 2.0
 """Seconds of a trace needed before the first and after the last phase, for their edges."""
+COMPARED = "a run that is compared makes none; `wattload power calibrate` does, before it"
+"""Why a run that may not calibrate is not calibrated."""
 SLACK_S = 0.2
 """Two reads at the usual period."""
 
@@ -44,6 +47,7 @@ SLACK_S = 0.2
 class Sampling:
     """The sampler of this host, for all runs of this process, one after the other.
 
+    ``calibrations`` are those of the meters that these runs use.
     The process starts a sampler, which ends with it. If ``service`` or ``WATTLOAD_SAMPLER_SOCKET``
     names the socket of a sampler service, that reads and sets the drives.
     """
@@ -52,6 +56,7 @@ class Sampling:
         self._runs = runs
         self._service = service or os.environ.get(SOCKET_VARIABLE)
         self._client: SamplerClient | None = None
+        self.calibrations = SessionCalibrations()
 
     @classmethod
     def begin(cls, runs: Path, service: str | None = None) -> Self:
@@ -195,7 +200,7 @@ class PowerSession:
         self._idle_end_ns: int | None = None
         self._load: KnownLoad | None = None
         self._pulsed: tuple[SourceFacts, ...] = ()
-        self._not_calibrated = ""
+        self._not_calibrated = "" if calibrates else COMPARED
 
     @classmethod
     def open(
@@ -273,7 +278,7 @@ class PowerSession:
         if self._calibrates:
             self._calibrate(recorder, data_files)
         idle_s = self._times.idle_s - (time.monotonic_ns() - start_ns) / NS_PER_S
-        if self._load is not None:
+        if self._pulsed:  # even if the load failed, it came before the baseline
             idle_s = max(idle_s, BASELINE_S)
         if idle_s > 0:
             with recorder.phase(IDLE_PHASE, timed=False, expected_s=idle_s):
@@ -282,7 +287,7 @@ class PowerSession:
             time.sleep(max(0.0, LEAD_S - self._times.idle_s))
 
     def _calibrate(self, recorder: PhaseRecorder, data_files: Sequence[Path]) -> None:
-        """Calibrate the meters of the drives under ``data_files`` by a known load.
+        """Calibrate the meters of the drives under ``data_files`` by a known load, if one is not.
 
         The quiet baseline is over, sampling runs, and the idle baseline follows. A calibration that
         can't be made does not fail the run.
@@ -291,6 +296,8 @@ class PowerSession:
         if isinstance(plan, str):
             self._not_calibrated = plan
             return
+        if all(self._known(facts) for facts in plan.sources):
+            return
         self._pulsed = plan.sources
         with recorder.phase(CALIBRATION_PHASE, timed=False, expected_s=plan.seconds):
             try:
@@ -298,33 +305,54 @@ class PowerSession:
             except (OSError, WattloadError) as error:
                 self._not_calibrated = f"the drive could not be loaded: {error}"
 
+    def _known(self, facts: SourceFacts) -> CalibrationRecord | None:
+        """Return an earlier calibration of a source; a log does not say of which meter it is."""
+        if facts.is_recorded:
+            return None
+        key = calibration_key(facts, self._opened)
+        return self._sampling.calibrations.find(facts, key)
+
     def _calibrations(self) -> tuple[CalibrationRecord, ...]:
-        """Return the calibrations of the drives' meters: this run's own, or else earlier ones."""
-        cache = CalibrationCache()
-        keys = {facts: calibration_key(facts, self._opened) for facts in self._measuring}
+        """Return the calibrations of the drives' meters: this run's own, or else earlier ones.
+
+        One that failed does not replace an earlier one, unless the meter ignored the load.
+        """
+        kept = self._sampling.calibrations
+        own = dict(zip(self._pulsed, self._own_calibrations(), strict=False))
+        found = []
+        for facts in self._measuring:
+            record = own.get(facts)
+            if facts.is_recorded:
+                found.append(record)
+                continue
+            sensor = calibrate(record, facts) if record is not None else None
+            if record is not None and sensor is not None and sensor.basis == "calibrated":
+                kept.add(facts, record)
+            key = calibration_key(facts, self._opened)
+            used = kept.use(facts, key, is_compared=not self._calibrates)
+            is_silent = sensor is not None and sensor.responds is False
+            found.append(record if used is None or is_silent else used)
+        return tuple(record for record in found if record is not None)
+
+    def _own_calibrations(self) -> tuple[CalibrationRecord, ...]:
+        """Return what the sources of this run's known load read under it, nothing without one."""
         if self._load is None or self._samples is None:
-            # A log does not say whether it is of the same meter as that of an earlier run.
-            found = (cache.find(key) for facts, key in keys.items() if not facts.is_recorded)
-            return tuple(record for record in found if record is not None)
+            return ()
         samples: Iterator[Sample] = read_samples(self._samples, since_ns=self._load.origin_ns)
         if not any(facts.is_recorded for facts in self._pulsed):  # a log is read at the end
             last_ns = self._load.end_ns + NS_PER_S
             samples = takewhile(lambda sample: sample.time_ns <= last_ns, samples)
         try:
-            own = calibration_records(
+            return calibration_records(
                 self._load,
                 samples,
-                {facts: keys[facts] for facts in self._pulsed},
+                {facts: calibration_key(facts, self._opened) for facts in self._pulsed},
                 host=self._opened.host,
                 run_id=self._folder.name,
             )
         except RecordError as error:
             print(f"warning: the meters are not calibrated: {error}", file=sys.stderr)
             return ()
-        for facts, record in zip(self._pulsed, own, strict=True):
-            if not facts.is_recorded:
-                cache.store(facts, record)
-        return own
 
     def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:
         """Leave the drives alone behind the job, which ended at ``job_end_ns``.

@@ -293,8 +293,8 @@ class Pace:
 class Step:
     """One run of a session, its place there for the record, and its name for the reader.
 
-    ``calibrates`` is whether meters may be calibrated within its idle time: in the first run with
-    its settings, and in none that is compared in pairs. The loop sets ``folder`` on rank 0 when the
+    ``calibrates`` is whether meters may be calibrated within its idle time: in no run that is
+    compared with runs of other settings. The loop sets ``folder`` on rank 0 when the
     run is finished, and ``reused`` on every rank if it took a finished run from the journal instead
     of making one.
     """
@@ -356,7 +356,7 @@ class Sweep(Schedule):
                 point=point,
                 comparison=comparison,
                 name=self._names[point.overrides],
-                calibrates=point.repetition == 0,
+                calibrates=order == 0 and len(self._names) == 1,
             )
             yield step
             if step.folder is not None and not step.reused:
