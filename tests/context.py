@@ -220,7 +220,7 @@ class Context:
     def end_job(self) -> None:
         self.has_ended = True
 
-    def end_pause(self) -> None:
+    def end_pause(self, phase: str) -> None:
         self.pauses += 1
 
     def raw_drive(self, target: Target) -> RawDrive | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
 
+from wattload.core.record.energy import FOLLOWED
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Window
@@ -12,7 +16,7 @@ from wattload.power.energy.integration import Window
 SLACK_NS = NS_PER_S // 100
 """Work that reaches by less than this into a rest is not in it."""
 NEAR_NS = NS_PER_S
-"""A rest follows an interval directly if it begins within this time."""
+"""A rest or further work follows an interval directly if it begins within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,33 @@ class RunTimes:
         )
 
 
+def rests_behind(rests: Iterable[Window], windows: Iterable[PhaseWindow]) -> list[Window]:
+    """Return the rests from the end of the last rank of the interval that each follows.
+
+    The rank that records a rest knows only its own end; others may end up to ``NEAR_NS`` later.
+    """
+    intervals = [
+        interval
+        for window in windows
+        if window.timed and not window.is_part
+        for interval in window.intervals
+    ]
+    return [
+        (
+            max(
+                (
+                    end_ns
+                    for start_ns, end_ns in intervals
+                    if start_ns <= rest_ns < end_ns < min(rest_ns + NEAR_NS, until_ns)
+                ),
+                default=rest_ns,
+            ),
+            until_ns,
+        )
+        for rest_ns, until_ns in rests
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
     """The rests directly behind a phase's intervals, or the ``reason`` why it has no tail."""
@@ -61,48 +92,64 @@ class Tail:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _End:
+    """The end of an interval of a phase; of several at once, that of the longest is the last."""
+
+    time_ns: int
+    phase_ns: int
+    index: int
+
+
 def tails(windows: Iterable[PhaseWindow], times: RunTimes) -> list[Tail]:
     """Return the tail of each timed phase of a host.
 
-    A rest belongs to the phase that ended last before it; of several, to the longest.
+    A rest belongs to the phase that ended last before it; of several, to the longest. A phase has a
+    tail only if each of its intervals is followed directly by a rest, or by timed work, in whose
+    window the energy then is: otherwise energy that it left behind is in no window.
     """
     windows = list(windows)
-    found: dict[int, list[Window]] = {}
-    owners: list[tuple[int, int]] = []
-    for rest_ns, until_ns in times.rests:
-        ends = [
-            (end_ns, window.end_ns - window.start_ns, index)
+    begun = sorted(
+        (
+            (start_ns, _End(end_ns, window.end_ns - window.start_ns, index))
             for index, window in enumerate(windows)
             if not window.is_part
-            for _, end_ns in window.intervals
-            if rest_ns - NEAR_NS <= end_ns <= rest_ns + SLACK_NS
-        ]
+            for start_ns, end_ns in window.intervals
+        ),
+        key=itemgetter(0),
+    )
+    rests: dict[_End, Window] = {}
+    for rest_ns, until_ns in times.rests:
+        ends = [end for _, end in begun if rest_ns - NEAR_NS <= end.time_ns <= rest_ns + SLACK_NS]
         if ends:
-            end_ns, _, owner = max(ends)
-            found.setdefault(owner, []).append((end_ns, until_ns))
-            owners.append((rest_ns, owner))
-    return [
-        _tail(window, found.get(index, []), windows, owners, times)
-        for index, window in enumerate(windows)
-    ]
+            rests[max(ends)] = max(ends).time_ns, until_ns
+    starts_ns = [start_ns for start_ns, _ in begun]
+    last_ends = list(accumulate((end for _, end in begun), max))
+    followers: list[dict[_End, str]] = [{} for _ in windows]
+    for _, end in begun:
+        last = last_ends[bisect_right(starts_ns, end.time_ns + NEAR_NS) - 1]
+        followers[end.index][end] = windows[last.index].name if last > end else ""
+    return [_tail(window, followers[index], rests, times) for index, window in enumerate(windows)]
 
 
 def _tail(
     window: PhaseWindow,
-    own: Sequence[Window],
-    windows: Sequence[PhaseWindow],
-    owners: Sequence[tuple[int, int]],
+    followers: Mapping[_End, str],
+    rests: Mapping[_End, Window],
     times: RunTimes,
 ) -> Tail:
-    if own:
-        busy = next((name for rest in own if (name := times.work_in(*rest))), "")
-        return Tail(reason=f"{busy} ran in its rest") if busy else Tail(windows=own)
+    """Return the tail of a phase with the work that follows each of its ends, empty for none."""
     if window.is_part:
         return Tail(reason="it is a part of another phase")
-    later = [owner for rest_ns, owner in owners if rest_ns >= window.end_ns - SLACK_NS]
-    if later:
-        return Tail(reason=f"{windows[later[0]].name} followed it before the rest")
-    return Tail(reason="no rest followed it")
+    own = [rests[end] for end in followers if end in rests]
+    if not all(name or end in rests for end, name in followers.items()):
+        if not own:
+            return Tail(reason="no rest followed it")
+        return Tail(reason=f"{len(own)} of {len(followers)} intervals have a rest behind them")
+    if not own:
+        return Tail(reason=f"{[*followers.values()][-1]} {FOLLOWED}")
+    busy = next((name for rest in own if (name := times.work_in(*rest))), "")
+    return Tail(reason=f"{busy} ran in its rest") if busy else Tail(windows=own)
 
 
 def overlapping(window: PhaseWindow, windows: Iterable[PhaseWindow]) -> list[str]:

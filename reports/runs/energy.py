@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wattload.core.checks.verdicts import meter_of
 from wattload.core.power import Evidence, Scope, SourceFacts, weakest
-from wattload.core.record.energy import EnergyRecord, PowerStateShare
+from wattload.core.record.energy import FOLLOWED, EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.phases import counted_phases, leading, overlap, timed_parts
@@ -211,7 +211,7 @@ def _summed(
         work_uncertainty_j=_sum(parts, "work_uncertainty_j"),
         rest_s=min(part.rest_s for part in parts),
         is_at_least=any(part.is_at_least for part in parts),
-        no_tail=next((part.missing.get("tail_j", "") for part in parts), ""),
+        no_tail=_no_tail(part.missing.get("tail_j", "") for part in parts),
         keys=tuple(f"{part.device} ({part.source})" for part in parts),
         reason=impossible or next((part.missing.get("energy_j", "") for part in parts), ""),
         simulated=is_simulated(record),
@@ -296,21 +296,21 @@ def whole_energy(record: RunRecord) -> Energy | None:
     """Return the energy of all leading phases together.
 
     ``None`` if there is one phase only, or if phases share time, which a sum would count twice. Its
-    tail is the sum of those that phases have. If the last phase has none, the whole has none: what
-    a phase left behind for the next one is in that one's window.
+    tail is the sum of those that phases have. A phase without one must have been followed by
+    another, in whose window its energy then is; otherwise the whole has no tail.
     """
     phases = leading(record)
     energies = phase_energies(record)[: len(phases)]
     if len(phases) < 2 or overlap(phases):  # noqa: PLR2004 - one phase is its own whole
         return None
 
-    last = max(zip(phases, energies, strict=True), key=lambda pair: pair[0].intervals_s[-1:])[1]
     tails = [energy for energy in energies if energy.tail_j is not None]
     of_work = [
         energy.uncertainty_j if energy.tail_j is None else energy.work_uncertainty_j
         for energy in energies
     ]
-    has_tail = last.tail_j is not None
+    without = [energy for energy in energies if energy.tail_j is None]
+    has_tail = bool(tails) and all(energy.no_tail.endswith(FOLLOWED) for energy in without)
     return Energy(
         phase=ALL_PHASES,
         seconds=sum(energy.seconds for energy in energies),
@@ -326,13 +326,19 @@ def whole_energy(record: RunRecord) -> Energy | None:
         work_uncertainty_j=_total(of_work) if has_tail else None,
         rest_s=sum(energy.rest_s for energy in tails) if has_tail else 0.0,
         is_at_least=any(energy.is_at_least for energy in tails),
-        no_tail=last.no_tail,
+        no_tail="" if has_tail else _no_tail(energy.no_tail for energy in without),
         keys=energies[0].keys,
         reason=next((energy.reason for energy in energies if energy.reason), ""),
         simulated=is_simulated(record),
         recorded=any(energy.recorded for energy in energies),
         replayed=any(energy.replayed for energy in energies),
     )
+
+
+def _no_tail(reasons: Iterable[str]) -> str:
+    """Return why there is no tail, of several reasons one by which energy is in no window."""
+    found = list(filter(None, reasons))
+    return next((each for each in found if not each.endswith(FOLLOWED)), next(iter(found), ""))
 
 
 def every_energy(record: RunRecord) -> list[Energy]:

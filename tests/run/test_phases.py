@@ -229,7 +229,7 @@ def test_a_pause_is_a_rest_if_it_lasts_as_long_as_one(
     recorder: PhaseRecorder, clock: Clock
 ) -> None:
     recorder.rest_s = 3.0
-    recorder.end_pause()
+    recorder.end_pause("train")
     ends_ns = []
     for pause_s in (2, 4):
         with recorder.phase("write"):
@@ -237,11 +237,12 @@ def test_a_pause_is_a_rest_if_it_lasts_as_long_as_one(
         ends_ns.append(clock.now_ns)
         with recorder.phase("train", timed=False):
             clock.now_ns += pause_s * NS_PER_S
-        recorder.end_pause()
+        recorder.end_pause("train")
     windows = {window.name: window for window in phase_windows([e.span for e in recorder.spans])}
     rest = windows["rest"]
     assert rest.intervals == ((ends_ns[1], ends_ns[1] + 3 * NS_PER_S),)
     assert not rest.timed
+    assert rest.parents == {"train"}
     assert {each.phase for each in block_counters(recorder.spans)} == {"write", "train"}
 
 
@@ -251,7 +252,7 @@ def test_a_run_that_does_not_rest_has_no_rest_in_a_pause(
     with recorder.phase("write"):
         clock.now_ns += NS_PER_S
     clock.now_ns += 100 * NS_PER_S
-    recorder.end_pause()
+    recorder.end_pause("train")
     assert [each.span.name for each in recorder.spans] == ["write"]
 
 

@@ -282,10 +282,11 @@ class RunContext(Protocol):
         """
         ...
 
-    def end_pause(self) -> None:
+    def end_pause(self, phase: str) -> None:
         """Say that no rank has used the drives since this rank's last timed phase.
 
-        Called at the end of a pause that the job has anyway, such as emulated computation.
+        Called at the end of a pause that the job has anyway, such as emulated computation in the
+        untimed phase ``phase``.
         """
         ...
 

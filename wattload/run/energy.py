@@ -35,7 +35,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerState
 from wattload.power.config import PowerConfig
 from wattload.power.drive_counts import throttling_records, written_records
-from wattload.power.energy.activity import Activity
+from wattload.power.energy.activity import Activity, rests_behind
 from wattload.power.energy.ledger import EnergyLedger, polling_costs
 from wattload.power.energy.sensor import NOT_CALIBRATED
 from wattload.power.energy.source_ledger import IdleTime
@@ -233,7 +233,9 @@ def _of_host(
     own = [window for window in windows if window.host == measured.host]
     spans = {window.name: (window.start_ns, window.end_ns) for window in own}
     sources = used_sources(measured.sources)
-    rests = [rest for window in own if window.name == REST_PHASE for rest in window.intervals]
+    of_rests = [window for window in own if window.name == REST_PHASE]
+    pauses = {parent for window in of_rests for parent in window.parents}
+    rests = rests_behind([rest for window in of_rests for rest in window.intervals], own)
     ledger = EnergyLedger(
         samples,
         sources,
@@ -243,7 +245,7 @@ def _of_host(
             for window in own
             if window.name not in _WITHOUT_WORK and not window.is_part
             for start_ns, end_ns in window.intervals
-            if window.timed or not _has_a_rest(start_ns, end_ns, rests)
+            if window.name not in pauses or not _has_a_rest(start_ns, end_ns, rests)
         ],
         baseline=spans.get(IDLE_PHASE),
         baseline_after=spans.get(IDLE_AFTER_PHASE),
@@ -288,7 +290,7 @@ def _of_host(
 
 
 def _has_a_rest(start_ns: int, end_ns: int, rests: Iterable[tuple[int, int]]) -> bool:
-    """Return whether an untimed phase is a pause: a rest began with it, as no drive was used."""
+    """Return whether a pause has a rest in it, in which no drive was used."""
     return any(rest_ns < end_ns and start_ns < until_ns for rest_ns, until_ns in rests)
 
 

@@ -204,14 +204,18 @@ class PhaseRecorder:
         if self.at_job_end is not None:
             self.at_job_end()
 
-    def end_pause(self) -> None:
-        """Record a rest behind the last timed phase, if the time since then is long enough."""
+    def end_pause(self, phase: str) -> None:
+        """Record a rest behind the last timed phase, if the time since then is long enough.
+
+        ``phase`` is the untimed phase of the pause: the record has it as the parent of the rest.
+        """
         start_ns = self.last_timed_end_ns()
         if not self.rest_s or start_ns is None:
             return
         end_ns = start_ns + round(self.rest_s * NS_PER_S)
         if end_ns <= time.monotonic_ns():
-            self.add_span(REST_PHASE, start_ns, end_ns)
+            start, end = Mark(time_ns=start_ns), Mark(time_ns=end_ns)
+            self._add_span(REST_PHASE, phase, start, end, timed=False)
 
     def add_span(self, name: str, start_ns: int, end_ns: int | None = None) -> None:
         """Add an untimed span from ``start_ns`` to ``end_ns``, without bytes or counters.
@@ -330,8 +334,8 @@ class Context:
     def end_job(self) -> None:
         self.recorder.end_job()
 
-    def end_pause(self) -> None:
-        self.recorder.end_pause()
+    def end_pause(self, phase: str) -> None:
+        self.recorder.end_pause(phase)
 
     def raw_drive(self, target: Target) -> RawDrive | None:
         return self.raw_drives.get(target.index)

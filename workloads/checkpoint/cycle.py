@@ -197,7 +197,7 @@ class SyncWriter:
             with setup.context.phase(TRAIN_PHASE, timed=False):
                 for _ in range(steps):
                     setup.training.step(lambda: None, draining=False)
-            setup.context.end_pause()
+            setup.context.end_pause(TRAIN_PHASE)
 
 
 class AsyncWriter:

@@ -20,7 +20,7 @@ from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, ns, samples_of
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.activity import Activity
+from wattload.power.energy.activity import Activity, rests_behind
 from wattload.power.energy.ledger import EnergyLedger
 
 TIMES_S = np.round(np.arange(-600, 750) / 10, 6)
@@ -145,6 +145,20 @@ def test_pauses_of_a_job_are_its_rests_too() -> None:
     (found,) = recorded(values, [halves], rests=[(8.0, 14.0), REST])
     assert found.rest_s == 36
     assert found.tail_j == pytest.approx(4 * 2, abs=2)
+
+
+def test_pause_without_a_rest_leaves_no_tail() -> None:
+    halves = phase_window("save", ((0, 8), (14, 20)))
+    (found,) = recorded(watts((8, 12)), [halves])
+    assert found.missing["tail_j"] == "1 of 2 intervals have a rest behind them"
+    read = window("read", 8, 13)
+    save, _ = recorded(watts((8, 12)), [halves, read])
+    assert save.tail_j is not None, "the energy behind the first half is in the window of read"
+
+
+def test_rest_begins_when_the_last_rank_ends() -> None:
+    rests = [(ns(18.5), ns(48.5)), (ns(19.2), ns(49.2)), (ns(60), ns(90))]
+    assert rests_behind(rests, [SAVE]) == [rests[0], (ns(20), ns(49.2)), rests[2]]
 
 
 def test_calibration_of_another_drive_is_not_used() -> None:

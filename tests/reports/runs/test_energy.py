@@ -12,6 +12,7 @@ from tests.reports.random_reads import GPUS, random_run
 from wattload.cli.summary import energy_lines
 from wattload.core.checks.evaluation import evaluate
 from wattload.core.power import Evidence, Scope
+from wattload.core.record.energy import FOLLOWED
 from wattload.core.record.run import RunRecord
 from wattload.reports.blocks import Table
 from wattload.reports.runs.energy import (
@@ -333,14 +334,14 @@ def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
     assert [title.startswith("GPU (not checked), ") for title in titles] == [is_doubted]
 
 
-def with_tail(own: RunRecord, phase: str, **update: object) -> RunRecord:
+def with_tail(
+    own: RunRecord, phase: str, why: str = f"read {FOLLOWED}", **update: object
+) -> RunRecord:
     """Return a run in which only one phase has a tail, as the last one before the rest has."""
     parts = tuple(
         part.model_copy(update=update)
         if part.phase == phase
-        else part.model_copy(
-            update={"tail_j": None, "missing": {**part.missing, "tail_j": "read followed it"}}
-        )
+        else part.model_copy(update={"tail_j": None, "missing": {**part.missing, "tail_j": why}})
         for part in own.power.energy
     )
     return own.model_copy(update={"power": own.power.model_copy(update={"energy": parts})})
@@ -351,15 +352,16 @@ def test_a_job_has_the_tail_of_its_last_phase() -> None:
     write, read = phase_energies(own)
     total = whole_energy(own)
     assert total is not None
-    assert (write.work_j, write.no_tail) == (None, "read followed it")
+    assert (write.work_j, write.no_tail) == (None, f"read {FOLLOWED}")
     assert total.tail_j == read.tail_j == 12.0
     assert total.work_j == pytest.approx((total.energy_j or 0.0) + 12.0)
     assert total.work_uncertainty_j == pytest.approx(
         (write.uncertainty_j or 0.0) + (read.work_uncertainty_j or 0.0)
     )
-    other = whole_energy(with_tail(record("measured"), "write", tail_j=12.0))
+    why = "readings cover 80% of the rest"
+    other = whole_energy(with_tail(own, "read", why, tail_j=12.0))
     assert other is not None
-    assert other.work_j is None
+    assert (other.work_j, other.no_tail) == (None, why)
 
 
 def test_a_tail_is_printed_with_its_time_and_whether_it_went_on() -> None:

@@ -80,7 +80,8 @@ class PhaseWindow(Frozen):
     checkpoints), byte counts are the sum over its spans, ``seconds`` runs from the first start to
     the last end, ``intervals`` is the union of the spans (start and end in ns) and ``active_s`` its
     length. ``half_rates_bytes_per_s`` are the rates of the first and second half of the active
-    time, if that is at least 2 s. ``is_part``: see ``PhaseSpan``.
+    time, if that is at least 2 s. ``parents`` are the phases in which its spans lay. ``is_part``:
+    see ``PhaseSpan``.
     """
 
     name: str
@@ -99,6 +100,7 @@ class PhaseWindow(Frozen):
     cpu_s: float = Field(ge=0)
     intervals: tuple[tuple[int, int], ...]
     half_rates_bytes_per_s: tuple[float, float] | None = None
+    parents: frozenset[str] = frozenset()
     is_part: bool = False
 
 
@@ -176,6 +178,7 @@ def _window(spans: list[PhaseSpan], halves: PhaseHalves | None) -> PhaseWindow:
             if halves is not None and active_s
             else None
         ),
+        parents=frozenset(span.parent for span in spans if span.parent is not None),
         is_part=all(span.is_part for span in spans),
     )
 
