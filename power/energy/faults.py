@@ -13,7 +13,11 @@ from wattload.power.energy.trace import Refused, Times, Trace
 
 PINNED_UPDATES, FREE_UPDATES = 12, 6
 """A reading that stays at the greatest value for so many updates is pinned there, if no other one
-stayed for as many as the second. That needs a meter whose readings change at each update."""
+stayed for as many as the second. That needs a meter whose readings change at each update, at least
+under load."""
+PINNED_TIMES, FREE_TURNS = 3, 5
+"""Where readings of idle power stay equal, those of a steady load may as well. Power that was at
+the greatest reading so many times, and above idle turned so many times elsewhere, is not steady."""
 RANGE_SHARE = 0.999
 """Readings of at least this share of a meter's range are at its end."""
 FREE_MIN = 30
@@ -54,11 +58,15 @@ def _pinned_w(trace: Trace, sensor: SensorRecord) -> float | None:
     begins = np.flatnonzero(np.diff(watts, prepend=np.nan) != 0)
     lengths = np.diff(np.append(begins, watts.size))
     is_most = watts[begins] == most_w
-    free = lengths[~is_most]
-    is_pinned = (
-        int(lengths[is_most].max()) >= PINNED_UPDATES
-        and int(free.sum()) >= FREE_MIN
-        and int(free.max()) < FREE_UPDATES
+    if int(lengths[is_most].max()) < PINNED_UPDATES:
+        return None
+    is_loaded = watts[begins] > (float(watts.min()) + most_w) / 2
+    turns = np.sign(np.diff(watts[begins], append=most_w))
+    is_turn = (turns != np.roll(turns, 1)) & is_loaded & ~is_most
+    free, loaded = lengths[~is_most], lengths[~is_most & is_loaded]
+    varies = is_most.sum() >= PINNED_TIMES and is_turn.sum() >= FREE_TURNS
+    is_pinned = (free.sum() >= FREE_MIN and free.max() < FREE_UPDATES) or (
+        varies and loaded.max() < FREE_UPDATES
     )
     return most_w if is_pinned else None
 

@@ -242,6 +242,16 @@ def test_a_reading_at_the_end_of_the_range_refuses_its_phase(
     assert reason == ("readings are pinned at the meter's maximum of 25 W" if is_refused else None)
 
 
+@pytest.mark.parametrize("limit_w", [12.0, None])
+def test_a_coarse_meter_is_pinned_if_only_its_idle_power_is_steady(limit_w: float | None) -> None:
+    noise_w = np.random.default_rng(1).normal(0, 0.5, TIMES_S.size)
+    work_w = 12 + 2 * np.sin(TIMES_S * 1.4) + noise_w
+    watts = np.where((TIMES_S > 0) & (TIMES_S < 60), np.minimum(work_w, limit_w or 60), 5.0)
+    found = record(meters()["power"], TIMES_S, np.round(watts / 0.1) * 0.1)
+    pinned = "readings are pinned at the meter's maximum of 12 W"
+    assert found.missing.get("energy_j") == (pinned if limit_w else None)
+
+
 ANY_STEP_S = st.one_of(
     st.just(0.1), st.just(0.1), st.sampled_from([0.0, 1e-9, -1e-9, 0.3, 4.0, -0.05, -7.0])
 )
