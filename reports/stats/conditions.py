@@ -6,7 +6,7 @@ A user may force an excluded comparison; the report then states what was forced.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattload.core.power import Scope
@@ -56,6 +56,8 @@ _SETUP_PARTS: Mapping[str, frozenset[str]] = {
 }
 """The conditions that change together with one part of the set-up, by its name."""
 
+REST_TOLERANCE = 0.05
+"""Rests that differ by less are alike: they begin when the last rank ends, up to 1 s later."""
 BYTES_TOLERANCE = 0.01
 """Runs whose bytes in a phase differ by more did different work in it."""
 
@@ -553,7 +555,8 @@ def _is_of_drives(compared: Group) -> bool:
 def different_watches(compared: Group) -> str:
     """Return why energies for the work are not compared: these include the tail in the rest.
 
-    It is empty if all runs with energies rested for as long, behind meters of one kind. Energies in
+    It is empty if all runs with energies rested for as long, behind the job and behind each phase
+    that has a tail in them, with meters of one kind. Energies in
     the window, their mean power and efficiency are compared all the same.
     """
     measured = [run.record for run in compared.runs if run.record.power.energy]
@@ -561,11 +564,28 @@ def different_watches(compared: Group) -> str:
     meters = list(dict.fromkeys(filter(None, map(meter_basis, measured))))
     if len(rests) > 1:
         why = f"the drives rested for {listed(rests)} behind the job"
+    elif tails := _different_rests(measured):
+        why = tails
     elif len(meters) > 1:
         why = f"the meters are {listed(meters)}"
     else:
         return ""
     return f"{why}, so energy is compared in the window only"
+
+
+def _different_rests(records: Iterable[RunRecord]) -> str:
+    """Return the first phase whose tails are of rests of different lengths, and these lengths."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for record in records:
+        for each in energies.phase_energies(record):
+            if each.tail_j is not None:
+                found[each.phase].append(each.rest_s)
+    for phase, rests_s in found.items():
+        low_s, high_s = min(rests_s), max(rests_s)
+        if high_s - low_s > REST_TOLERANCE * high_s:
+            shown = [quantity(each, Unit.SECONDS, 3) for each in (low_s, high_s)]
+            return f"the drives rested for {listed(shown)} behind {phase}"
+    return ""
 
 
 def _faulty(subject: Subject, compared: Group, *, of_energy: bool) -> str:

@@ -260,6 +260,25 @@ def test_energy_for_the_work_is_compared_between_equal_rests_alone() -> None:
     assert watches(*a, *arm("B", 3.0, 2)) == "", "a run without power has no energy to compare"
 
 
+def test_energy_for_the_work_is_compared_between_equal_rests_behind_a_phase_alone() -> None:
+    def resting(label: str, rest_s: float) -> list[Run]:
+        parts = measured(label, count=1)[0].record.power.energy
+        return measured(
+            label,
+            energy=tuple(
+                each.model_copy(update={"tail_j": 1.0, "rest_s": rest_s, "missing": {}})
+                for each in parts
+            ),
+        )
+
+    assert watches(*resting("A", 30.0), *resting("B", 29.1)) == ""
+    found = watches(*resting("A", 30.0), *resting("B", 60.0))
+    assert found == (
+        "the drives rested for 30.0\N{NO-BREAK SPACE}s and 60.0\N{NO-BREAK SPACE}s behind write, "
+        "so energy is compared in the window only"
+    )
+
+
 def test_energy_for_the_work_is_compared_between_meters_of_one_kind_alone() -> None:
     def by(label: str, basis: Literal["calibrated", "declared"]) -> list[Run]:
         sources = measured(label, count=1)[0].record.power.sources
