@@ -107,6 +107,26 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
         assert abs((1 - idle.coverage) * idle.seconds - missed_s) < 1e-3
 
 
+def test_a_rest_may_overlap_the_phase_of_its_pause_and_no_other() -> None:
+    windows = [
+        window("idle", -2, -1, timed=False, host="box"),
+        window("work", 0, 10, host="box"),
+        window("train", 10, 40, timed=False, host="box"),
+        window("rest", 10, 35, timed=False, host="box").model_copy(
+            update={"parents": frozenset({"train"})}
+        ),
+    ]
+    scrub = window("scrub", 20, 25, timed=False, host="box")
+    reasons = [
+        power_section(PowerConfig(), [report(7, 7)], each, {"box": traces(SAMPLES)}, [])
+        .energy[0]
+        .missing.get("tail_j", "")
+        for each in (windows, [*windows, scrub])
+    ]
+    assert "ran in its rest" not in reasons[0]
+    assert reasons[1] == "scrub ran in its rest"
+
+
 def _readings(found: Mapping[str, HostTraces]) -> dict[tuple[str, TraceKey], list[Any]]:
     """Return the samples of each trace in a form that can be compared."""
     return {
