@@ -16,7 +16,7 @@ import numpy as np
 
 from wattload.core.power import Channel, Counter, Evidence, Sensor, weakest
 from wattload.core.units import NS_PER_S, format_percent
-from wattload.power.energy.profile import Profile, profile_of
+from wattload.power.energy.profile import Profile
 from wattload.power.energy.trace import Times, Trace, Values
 
 Window = tuple[int, int]
@@ -70,27 +70,6 @@ class WindowCurve:
     def energy_j(self, time_ns: Times) -> Values:
         """Return joules from the window's start up to each time in it, shape (n,)."""
         return self.filled.cumulative(time_ns)[0]
-
-
-def integrate(
-    trace: Trace,
-    sensor: Sensor,
-    start_ns: int,
-    end_ns: int,
-    *,
-    period_s: float,
-    resets_ns: Sequence[int] = (),
-) -> WindowResult:
-    """Return the energy of the trace on ``[start_ns, end_ns]``, as if its readings were not late.
-
-    ``period_s`` is the configured time between reads; a time of more than three periods and more
-    than 3 s without a reading is a hole. ``resets_ns`` are known restarts of the device in ns.
-
-    Raises:
-        ValueError: the window ends before it starts.
-    """
-    profile = profile_of(trace, sensor, period_s=period_s, resets_ns=resets_ns)
-    return integrate_profile(trace, profile, sensor, [(start_ns, end_ns)])
 
 
 def integrate_profile(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Channel, Evidence, Sample
+from wattload.core.power import Channel, Evidence, Sample, Sensor
+from wattload.power.energy.integration import WindowResult, integrate_profile
+from wattload.power.energy.profile import profile_of
 from wattload.power.energy.trace import Trace, TraceKey
 
 Floats = NDArray[np.float64]
@@ -92,3 +94,21 @@ class Bursts:
 def boxcar(energy_j: Callable[[Floats], Floats], window_s: float, time_s: Floats) -> Floats:
     """Return the mean power of the ``window_s`` before each time, from the antiderivative."""
     return (energy_j(time_s) - energy_j(time_s - window_s)) / window_s
+
+
+def integrate(
+    trace: Trace,
+    sensor: Sensor,
+    start_ns: int,
+    end_ns: int,
+    *,
+    period_s: float,
+    resets_ns: Sequence[int] = (),
+) -> WindowResult:
+    """Return the energy of the trace on ``[start_ns, end_ns]``, as if its readings were not late.
+
+    ``period_s`` is the configured time between reads; a time of more than three periods and more
+    than 3 s without a reading is a hole. ``resets_ns`` are known restarts of the device in ns.
+    """
+    profile = profile_of(trace, sensor, period_s=period_s, resets_ns=resets_ns)
+    return integrate_profile(trace, profile, sensor, [(start_ns, end_ns)])

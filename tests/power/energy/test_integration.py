@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.power.energy_traces import Floats, ns, samples_of, trace_of
+from tests.power.energy_traces import Floats, integrate, ns, samples_of, trace_of
 from wattload.core.power import Channel, Evidence, Instant
-from wattload.power.energy.integration import WindowResult, integrate
+from wattload.power.energy.integration import WindowResult
 from wattload.power.energy.trace import Trace, traces
 
 TIMES_S = np.round(np.arange(-20, 1200) / 10, 6)

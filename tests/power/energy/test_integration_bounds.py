@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.power.energy_traces import Floats, ns, trace_of
+from tests.power.energy_traces import Floats, integrate, ns, trace_of
 from wattload.core.power import Bounds, Channel
-from wattload.power.energy.integration import integrate
 from wattload.power.energy.trace import Trace
 
 TIMES_S = np.round(np.arange(-20, 120) / 10, 6)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.power.energy_traces import Floats, ns, trace_of
+from tests.power.energy_traces import Floats, integrate, ns, trace_of
 from wattload.core.power import Channel, Counter
-from wattload.power.energy.integration import WindowResult, integrate
+from wattload.power.energy.integration import WindowResult
 from wattload.power.energy.profile import fall_count
 from wattload.power.energy.trace import Trace
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.power.energy_traces import T0_NS, trace_of
+from tests.power.energy_traces import T0_NS, integrate, trace_of
 from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor
-from wattload.power.energy.integration import WindowResult, integrate, window_curve
+from wattload.power.energy.integration import WindowResult, window_curve
 from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
 from wattload.power.energy.profile import profile_of
 from wattload.power.energy.trace import ByteSeries, Trace
