@@ -306,7 +306,7 @@ class PowerConfig:
     )
     rest_max_s: float = setting(
         30.0,
-        "Length of the rest behind the job, in which the drive's tail is measured.",
+        "Length of the rest after the job, in which the drive's tail is measured.",
         least=0,
         most=MAX_SECONDS,
     )
@@ -346,7 +346,7 @@ class PowerConfig:
     )
     idle_after_s: float | None = setting(
         None,
-        "Length of the idle time behind the job, which the rest begins and an idle baseline ends.",
+        "Idle time after the job: the rest, then the idle baseline; 0 for none.",
         least=0,
         most=MAX_SECONDS,
         unset="as idle_s",
@@ -385,11 +385,21 @@ class PowerConfig:
         """Raise ``ConfigError`` for invalid values."""
         check_settings(self, "power")
         self._check_caps()
+        self._check_idle_after()
         if self.source == "declared" and self.profile is None:
             raise ConfigError("power=declared needs a profile, e.g. power/profile=micron_6550_ion")
         if self.profile is not None:
             self.profile.check()
         self._check_meters()
+
+    def _check_idle_after(self) -> None:
+        """Refuse an idle time that the rest takes up, as it leaves no idle baseline."""
+        if self.source == NONE or not self.idle_after_s or self.idle_after_s > self.rest_max_s:
+            return
+        raise ConfigError(
+            f"power.idle_after_s={self.idle_after_s:g} includes the rest of {self.rest_max_s:g} s, "
+            f"so no idle baseline remains; set at least {2 * self.rest_max_s:g}, or 0 for none"
+        )
 
     def _check_meters(self) -> None:
         if self.source == "quarch":

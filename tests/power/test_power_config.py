@@ -149,6 +149,10 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
         ),
         (PowerConfig(idle_s=-1), "power.idle_s must be 0 to 1000000 s, got -1"),
         (PowerConfig(rest_max_s=-1), "power.rest_max_s must be 0 to 1000000 s, got -1"),
+        (
+            PowerConfig(rest_max_s=5.0, idle_after_s=5.0),
+            r"power.idle_after_s=5 includes the rest of 5 s, so .* at least 10, or 0 for none",
+        ),
         (PowerConfig(source="declared"), "power=declared needs a profile"),
         (
             PowerConfig(profile=DeclaredProfile(name="x", citation="y", idle_w=5)),
@@ -167,6 +171,18 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
 def test_value_out_of_range_is_one_sentence(config: PowerConfig, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         config.check()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PowerConfig(idle_after_s=0.0),
+        PowerConfig(idle_after_s=60.0),
+        PowerConfig(source="none", idle_after_s=5.0),
+    ],
+)
+def test_an_idle_time_after_the_job_is_longer_than_the_rest_or_none(config: PowerConfig) -> None:
+    config.check()
 
 
 def test_power_state_zero_is_a_state() -> None:

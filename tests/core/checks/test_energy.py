@@ -19,6 +19,7 @@ from wattload.core.power import Evidence, PowerBin, Scope
 from wattload.core.record.energy import (
     EnergyRecord,
     HostPower,
+    IdleRecord,
     PowerStatistics,
 )
 from wattload.core.record.run import RunRecord
@@ -111,6 +112,35 @@ def test_a_drive_that_is_not_back_at_idle_used_at_least_so_much() -> None:
         "at least 1020 J."
     )
     assert check(record_of(), "energy_tail").verdict == "pass"
+
+
+@pytest.mark.parametrize(("after_w", "verdict"), [(10.8, "not_checked"), (5.4, "pass")])
+def test_a_return_to_another_idle_power_than_before_is_not_checked(
+    after_w: float, verdict: str
+) -> None:
+    record = record_of()
+    first = record.power.energy[0]
+    before = IdleRecord(
+        host=first.host,
+        device=first.device,
+        source=first.source,
+        evidence=first.evidence,
+        moment="before",
+        polled=True,
+        start_ns=0,
+        end_ns=60,
+        seconds=60.0,
+        mean_w=5.0,
+        coverage=1.0,
+        sample_count=600,
+        power_state=0,
+        temperature_k=300.0,
+    )
+    after = before.model_copy(update={"moment": "after", "mean_w": after_w})
+    found = check(with_power(record, idle=(before, after)), "energy_tail")
+    assert found.verdict == verdict
+    if verdict == "not_checked":
+        assert "was 5 W before the job and 10.8 W after it" in found.sentence
 
 
 @pytest.mark.parametrize("changes", [{"scope": Scope.NODE}, {"chosen": False}, {"tail_j": None}])

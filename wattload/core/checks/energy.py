@@ -17,7 +17,7 @@ from wattload.core.checks.verdicts import (
     unknown,
 )
 from wattload.core.power import MEASURING, Scope
-from wattload.core.record.energy import EnergyRecord, HostPower, PowerStatistics
+from wattload.core.record.energy import EnergyRecord, HostPower, Moment, PowerStatistics
 from wattload.core.record.host import HostRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.results import NO_SENSOR, Check, Meter, Verdict
@@ -29,6 +29,9 @@ SHIFT_WARN, SHIFT_FAIL = 0.005, 0.05
 """Shares of a phase's interval by which a meter's own log may be shifted against it."""
 PEAK_TOLERANCE = 0.01
 """Shares by which peaks of means may contradict longer means: their lengths vary a little."""
+IDLE_TOLERANCE = 0.1
+"""Share by which idle power after the job may differ from that before it, besides a step of the
+sensor."""
 
 
 def power_coverage(record: RunRecord) -> Sequence[Check]:
@@ -276,7 +279,11 @@ def _remarks(record: RunRecord, group: Sequence[EnergyRecord]) -> Check:
 
 
 def energy_tail(record: RunRecord) -> Sequence[Check]:
-    """Warn of a drive that had not returned to idle power at the end of its rest."""
+    """Warn of a drive that had not returned to idle power at the end of its rest.
+
+    Where idle power after the job was another than before it, the drive may still have been at
+    work: whether it had returned is not known.
+    """
     return [
         _tail(record, energy, energy.work_j)
         for energy in record.power.energy
@@ -285,6 +292,20 @@ def energy_tail(record: RunRecord) -> Sequence[Check]:
 
 
 def _tail(record: RunRecord, energy: EnergyRecord, work_j: float) -> Check:
+    name = f"energy_tail_{energy.phase}_{energy.device}_{energy.source}"
+    name += of_host(record, energy.host)
+    figures = {"work_j": work_j, "tail_j": energy.tail_j}
+    idle_w = _idle_w(record, meter_of(energy))
+    if not energy.is_at_least and "before" in idle_w and "after" in idle_w:
+        before_w, after_w = idle_w["before"], idle_w["after"]
+        most_w = IDLE_TOLERANCE * min(before_w, after_w) + _step_w(record, meter_of(energy))
+        if abs(after_w - before_w) > most_w:
+            return unknown(
+                name,
+                f"Idle power was {before_w:.3g} W before the job and {after_w:.3g} W after it, so "
+                "it is unknown whether the drive had ended its work.",
+                figures={**figures, "idle_before_w": before_w, "idle_after_w": after_w},
+            )
     seconds = f"{record.power.rest_s or energy.rest_s:g} s after the job"
     sentence = f"The drive had returned to idle power {seconds}"
     if energy.is_at_least:
@@ -292,13 +313,28 @@ def _tail(record: RunRecord, energy: EnergyRecord, work_j: float) -> Check:
             f"The drive had not returned to idle power {seconds}: its energy for the work is at "
             f"least {work_j:.6g} J"
         )
-    return judged(
-        f"energy_tail_{energy.phase}_{energy.device}_{energy.source}"
-        + of_host(record, energy.host),
-        sentence,
-        "",
-        holds=not energy.is_at_least,
-        figures={"work_j": work_j, "tail_j": energy.tail_j},
+    return judged(name, sentence, "", holds=not energy.is_at_least, figures=figures)
+
+
+def _idle_w(record: RunRecord, meter: Meter) -> Mapping[Moment, float]:
+    """Return a meter's idle power by moment, in watts, under the reads that the job has too."""
+    return {
+        idle.moment: idle.mean_w
+        for idle in record.power.idle
+        if idle.polled and (idle.host, idle.source, idle.device) == meter
+        if idle.mean_w is not None
+    }
+
+
+def _step_w(record: RunRecord, meter: Meter) -> float:
+    """Return the least difference of two readings of a meter in watts, 0 if it is unknown."""
+    return max(
+        (
+            source.sensor.step_w
+            for source in record.power.sources
+            if source.sensor is not None and (source.host, source.name, source.device) == meter
+        ),
+        default=0.0,
     )
 
 
