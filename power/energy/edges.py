@@ -40,9 +40,8 @@ AGREE_SHARE = 0.3
 RISES_MAX, RISE_SHARE = 16, 1.1
 """The most edges at which the delay of a rise is looked at, if power rises to so many times that
 before."""
-VERIFIED_SHARE, LATE_SHARE = 0.015, 0.7
-"""The standard uncertainty of a delay that rises show: this share of the settling time, and of how
-late they are beyond it."""
+LATE_SHARE = 0.7
+"""The standard uncertainty of a delay is at least this share of how late rises are beyond it."""
 UNLIKE_LATE, UNLIKE_SHARE = 0.1, 0.05
 """A response whose delay differs by the first share of the settling time is another than declared.
 Its updates may count some moments more than others, by the second share of an update."""
@@ -142,8 +141,7 @@ class Edges:
         late_s = self._rises_late_s()
         self._late_s = float(np.median(late_s)) if late_s else 0.0
         if late_s:
-            least_s = VERIFIED_SHARE * response.settle_s
-            unsure_s = math.hypot(least_s, LATE_SHARE * self._late_s)
+            unsure_s = max(response.tau_uncertainty_s, LATE_SHARE * abs(self._late_s))
             self.response = replace(response, tau_uncertainty_s=unsure_s)
         is_unlike = self._late_s > UNLIKE_LATE * response.settle_s
         if sensor.scatter_s is None and is_unlike and self._update_s > read_s:

@@ -1,7 +1,8 @@
 """The sensor of a source as declared, and what its own readings show of it.
 
 What is read off a run's own readings is when they are updated, their noise and their step. The
-response to a step of power is never inferred from a run: its work may begin and end late.
+response to a step of power is never inferred from a run, whose work may begin and end late: edges
+that show late only widen its uncertainty.
 """
 
 from __future__ import annotations

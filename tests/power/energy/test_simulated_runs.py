@@ -8,6 +8,7 @@ import pytest
 
 from tests.power.energy.simulated_runs import DOUBTFUL, KINDS, Kind, outcome
 from tests.power.energy.table import BIAS_MAX, HELD_MIN, U_LEAST, U_RMS, errors, rows
+from wattload.core.power import Boxcar
 
 SEEDS, THOROUGH_SEEDS = 3, 16
 ERRORS = 3.0
@@ -53,6 +54,9 @@ def test_without_calibration_the_delay_cancels_between_idle_times(name: str) -> 
         found = outcome(kind, seed, is_calibrated=False)
         assert found.sensor is not None
         assert found.sensor.basis == "declared"
+        # What edges show may widen the uncertainty of a declared delay, but never narrows it.
+        window_s = kind.declared.window_s if isinstance(kind.declared, Boxcar) else 0.0
+        assert found.sensor.tau_uncertainty_s >= 0.2 * window_s
         for row in errors(kind, seed, is_calibrated=False)["work"]:
             assert abs(row[0]) <= max(BIAS_MAX, row[1])
 
