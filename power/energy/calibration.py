@@ -40,6 +40,9 @@ _SETTLED_SHARE = 0.75
 _RESPONSE_SIGMA = 5.0
 _MOST_SIGMA = 3.0
 """Noise hides no greater step of power than its mean and so many standard deviations."""
+_FAST_SHARE = 0.6
+"""Readings whose updates are closer than this share of the train's period follow its pulses."""
+_RIPPLE_LEAST = 3
 _LEAST_JUMP = 0.5
 """Each step of power is at least this share of their mean: the load is the same in all pulses."""
 
@@ -166,7 +169,11 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
         "noise_w": _noise_w(readings.profile, edges, span_s),
         "fall_later_s": 0.0 if agree else fall_later_s,
     }
-    return _with_train(sensor.model_copy(update=known), record, readings, steps)
+    train = _train(sensor.model_copy(update=known), record, readings, steps)
+    if train and not isinstance(facts.sensor, Counter):
+        known["train_ripple"] = _ripple(sensor.model_copy(update=known), record, readings, steps)
+    reason = "the readings end before the fast train of the load does"
+    return sensor.model_copy(update={**known, **train}) if train else refused(reason, responds=True)
 
 
 def response_curve(record: CalibrationRecord, facts: SourceFacts) -> Curve | None:
@@ -347,19 +354,18 @@ def _expanded(seconds: Floats, common_s: float) -> float:
     return COVERAGE_FACTOR * math.hypot(own_s, common_s)
 
 
-def _with_train(
+def _train(
     sensor: SensorRecord, record: CalibrationRecord, readings: Readings, steps: Sequence[_Step]
-) -> SensorRecord:
-    """Return the sensor with the share of the jump that the train shows less its duty, if read."""
+) -> dict[str, float]:
+    """Return the share of the jump that the train shows less its duty; empty if it is not read."""
     train = np.array(record.train).reshape(-1, 2) / NS_PER_S
     end_s = float(train.max(initial=0.0)) + sensor.settle_s
     if not train.size or readings.time_ns[-1] < end_s * NS_PER_S:
-        return sensor
+        return {}
     start_s, train_s, on_s = float(train[0, 0]), float(np.ptp(train)), float(np.diff(train).sum())
     jump_w, unsure_w = _jump(steps)
-    off_w = float(np.mean([min(step.before_w, step.after_w) for step in steps]))
     from_s = readings.before(start_s)
-    shown_s = (readings.between(from_s, end_s) - off_w * (end_s - from_s)) / jump_w
+    shown_s = (readings.between(from_s, end_s) - _off_w(steps) * (end_s - from_s)) / jump_w
     # Updates are independent; the train may begin and end at any phase of them.
     each_s = max(sensor.update_s, readings.period_s)
     random_s = math.hypot(
@@ -367,6 +373,35 @@ def _with_train(
         unsure_w / jump_w * train_s,
         each_s / math.sqrt(6),
     )
-    unsure_s = COVERAGE_FACTOR * random_s + len(train) * abs(sensor.fall_later_s)
-    share, unsure = (shown_s - on_s) / train_s, unsure_s / train_s
-    return sensor.model_copy(update={"train_share": share, "train_share_uncertainty": unsure})
+    return {
+        "train_share": (shown_s - on_s) / train_s,
+        "train_share_uncertainty": COVERAGE_FACTOR * random_s / train_s,
+    }
+
+
+def _ripple(
+    sensor: SensorRecord, record: CalibrationRecord, readings: Readings, steps: Sequence[_Step]
+) -> float | None:
+    """Return how far readings of the train are from its duty as a share of the jump (RMS).
+
+    A mean hardly differs from it, whatever its phase; samples of moments show load or none, half of
+    the jump away. Readings that are as fast as the train's pulses show these, so ``None``.
+    """
+    train = np.array(record.train).reshape(-1, 2) / NS_PER_S
+    start_s, train_s, on_s = float(train[0, 0]), float(np.ptp(train)), float(np.diff(train).sum())
+    jump_w, _ = _jump(steps)
+    if max(sensor.update_s, readings.period_s) <= _FAST_SHARE * train_s / len(train):
+        return None
+    # Where readings settle late, the train's last ones come after its end.
+    edges_s = np.array((start_s + sensor.settle_s, start_s + train_s + sensor.tau_s / 2))
+    time_ns, watts = readings.profile.end_ns, readings.profile.end_w
+    first, last = np.searchsorted(time_ns, edges_s * NS_PER_S).tolist()
+    if last - first < _RIPPLE_LEAST:
+        return None
+    apart = (watts[first:last] - _off_w(steps)) / jump_w - on_s / train_s
+    return math.sqrt(max(0.0, float(np.mean(apart**2)) - (sensor.noise_w / jump_w) ** 2))
+
+
+def _off_w(steps: Sequence[_Step]) -> float:
+    """Return the power without load."""
+    return float(np.mean([min(step.before_w, step.after_w) for step in steps]))

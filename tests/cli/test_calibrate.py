@@ -227,3 +227,18 @@ def test_meter_is_read_while_the_drive_is(tmp_path: Path) -> None:
     assert samples
     with pytest.raises(PowerError, match="could not be read"):
         command.measure(plan, [meter], [tmp_path], 0.02)
+
+
+def test_interruption_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(8 << 20))
+    meter = Meter(PowerDevice(key="S1", name="vda", is_nvme=False), Boxcar(window_s=0.5))
+
+    def interrupted() -> Sequence[Sample]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(meter, "read", interrupted)
+    # A load that is not ended would last for a day.
+    plan = PulsePlan(sources=(), pulses=((0.0, 0.1),), train=((86400.0, 86400.1),), settle_s=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        command.measure(plan, [meter], [path], 0.02)

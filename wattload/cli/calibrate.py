@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -239,15 +240,19 @@ def measure(
 ) -> tuple[KnownLoad, list[Sample]]:
     """Load the drive in a thread and read the sources meanwhile."""
     samples: list[Sample] = []
+    stop = threading.Event()
     with ThreadPoolExecutor(max_workers=1) as loader:
         for source in sources:
             source.start()
-        load = loader.submit(load_drives, plan, files)
+        load = loader.submit(load_drives, plan, files, stop)
         schedule = Schedule(period_s, time.monotonic_ns())
-        while not load.done():
-            samples += (sample for source in sources for sample in source.read())
-            schedule.advance(time.monotonic_ns())
-            time.sleep(max(0.0, (schedule.due_ns - time.monotonic_ns()) / NS_PER_S))
+        try:
+            while not load.done():
+                samples += (sample for source in sources for sample in source.read())
+                schedule.advance(time.monotonic_ns())
+                time.sleep(max(0.0, (schedule.due_ns - time.monotonic_ns()) / NS_PER_S))
+        finally:  # Ctrl-C does not wait for the load
+            stop.set()
     try:
         return load.result(), samples
     except (OSError, WattloadError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from wattload import __version__
 from wattload.core.clock import utc_text
-from wattload.core.errors import TargetError
+from wattload.core.errors import RunError, TargetError
 from wattload.core.io import Extent, IOKind, IOOrder, IOPlan
 from wattload.core.power import Boxcar, Channel, Sample, SourceFacts
 from wattload.core.record.energy import CalibrationRecord
@@ -157,13 +158,17 @@ def _speed(facts: SourceFacts) -> tuple[float, float]:
     return window_s, max(window_s if declared_s is None else declared_s, facts.period_s)
 
 
-def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
+def load_drives(
+    plan: PulsePlan, files: Sequence[Path], stop: threading.Event | None = None
+) -> KnownLoad:
     """Read the files in the pulses and the train of a plan, and wait until readings settle.
 
     Raises:
         OSError: a file can't be read.
-        WattloadError: the file system refuses O_DIRECT, or the engine is not built.
+        WattloadError: the file system refuses O_DIRECT, the engine is not built, or ``stop`` was
+            set.
     """
+    stop = stop or threading.Event()
     lengths = {path: length_bytes(path) for path in files}
     extents = [Extent(path, 0, length) for path, length in lengths.items() if length]
     if not extents:
@@ -182,7 +187,7 @@ def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
             duration_s=end_s - start_s,
             seed=seed,
         )
-        _sleep_until(origin_ns, start_s)
+        _sleep_until(origin_ns, start_s, stop)
         ticket = engine.submit(reads, alignment_bytes=alignment_bytes)
         try:
             seconds = ticket.result().seconds
@@ -193,7 +198,7 @@ def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
 
     with closing(engine):
         edges = [read(*each, seed) for seed, each in enumerate((*plan.pulses, *plan.train))]
-    _sleep_until(origin_ns, plan.seconds)
+    _sleep_until(origin_ns, plan.seconds, stop)
     count = len(plan.pulses)
     return KnownLoad(
         utc=utc,
@@ -204,8 +209,9 @@ def load_drives(plan: PulsePlan, files: Sequence[Path]) -> KnownLoad:
     )
 
 
-def _sleep_until(origin_ns: int, seconds: float) -> None:
-    time.sleep(max(0.0, seconds - (time.monotonic_ns() - origin_ns) / NS_PER_S))
+def _sleep_until(origin_ns: int, seconds: float, stop: threading.Event) -> None:
+    if stop.wait(max(0.0, seconds - (time.monotonic_ns() - origin_ns) / NS_PER_S)):
+        raise RunError("the load was interrupted")
 
 
 def length_bytes(path: Path) -> int:

@@ -289,6 +289,21 @@ def test_a_meter_that_fails_the_fast_train_is_a_warning(
     assert ("the meter aliases or is not linear" in found.sentence) == (verdict == "warn")
 
 
+@pytest.mark.parametrize(("ripple", "verdict"), [(0.5, "warn"), (0.2, "pass")])
+def test_a_meter_that_samples_moments_is_a_warning(ripple: float, verdict: str) -> None:
+    found = check(with_sensor(record_of(), train_ripple=ripple), "sensor_calibrated")
+    assert found.verdict == verdict
+    assert ("samples of moments" in found.sentence) == (verdict == "warn")
+
+
+def test_a_late_fall_that_a_fast_train_shows_is_a_warning() -> None:
+    record = with_sensor(record_of(), train_share=0.27, fall_later_s=0.2)
+    found = check(record, "sensor_calibrated")
+    assert found.verdict == "warn"
+    assert "falls 0.20 s later" in found.sentence
+    assert "aliases" not in found.sentence
+
+
 def two_sources(one: SensorRecord, other: SensorRecord) -> RunRecord:
     """Return a record with two sources of one drive."""
     record = record_of()

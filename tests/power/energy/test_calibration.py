@@ -134,12 +134,29 @@ def test_slow_decay_is_a_later_fall() -> None:
     assert found.basis == "calibrated"
     assert found.tau_s == pytest.approx(0.05, abs=0.03)
     assert found.fall_later_s == pytest.approx(0.25, abs=0.03)
-
-
-def test_meter_that_aliases_fails_the_train() -> None:
-    found = calibrated(Instant(update_period_s=0.2), clocked(0.0, 0.2))
-    assert found.basis == "calibrated"
     assert train_error(found) > 5
+    assert not found.is_aliasing
+
+
+@pytest.mark.parametrize("update_s", [0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
+def test_meter_that_takes_samples_of_moments_fails_the_train(update_s: float) -> None:
+    for seed in range(8):
+        found = calibrated(Instant(update_period_s=update_s), clocked(0.0, update_s), seed)
+        assert found.basis == "calibrated", found.reason
+        assert found.is_aliasing
+        honest = calibrated(Instant(update_period_s=update_s), clocked(update_s, update_s), seed)
+        assert honest.basis == "calibrated", honest.reason
+        assert not honest.is_aliasing
+
+
+def test_train_that_was_not_read_does_not_calibrate() -> None:
+    record = recorded(Instant(), instant)
+    count = int(np.searchsorted(record.time_ns, record.train[0][0] + 10**8))
+    cut = {"time_ns": record.time_ns[:count], "values": record.values[:count]}
+    for changes in ({"train": ()}, cut):
+        found = calibrated(Instant(), instant, **changes)
+        assert found.basis == "declared"
+        assert "fast train" in found.reason
 
 
 def test_readings_of_another_drive_do_not_respond() -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.power.energy.simulated_runs import Spans, calibration_record, phase_window
@@ -91,7 +92,21 @@ def test_mean_has_the_energy_of_each_pulse_without_the_time_behind_it() -> None:
 @pytest.mark.parametrize("declared", [Boxcar(window_s=1.0), Instant()])
 def test_mean_of_a_second_is_calibrated_whatever_it_declares(declared: Sensor) -> None:
     read, source = pulses()["average"], POWER.model_copy(update={"sensor": declared})
-    made = calibration_record(source, pulses()["pulses"], (), read["time_ns"], read["value"])
+    # No fast train was recorded. A mean would have shown half the load, half a second late.
+    start_ns = read["time_ns"][-1]
+    train = [
+        (start_ns + k * NS_PER_S // 5, start_ns + (2 * k + 1) * NS_PER_S // 10) for k in range(25)
+    ]
+    low_w, high_w = np.percentile(read["value"], (5, 95))
+    into_s = np.arange(1, 90) / 10
+    train_w = np.where((into_s > 0.5) & (into_s <= 5.5), (low_w + high_w) / 2, low_w)
+    made = calibration_record(
+        source,
+        pulses()["pulses"],
+        train,
+        [*read["time_ns"], *(start_ns + np.rint(into_s * NS_PER_S).astype(int)).tolist()],
+        [*read["value"], *train_w.tolist()],
+    )
     found = calibrate(made, source)
     assert found.basis == "calibrated"
     assert found.update_s == pytest.approx(0.1, rel=0.01)

@@ -159,6 +159,7 @@ def _calibrated(
         "tau_uncertainty_s": sensor.tau_uncertainty_s,
         "declared_tau_s": sensor.declared_tau_s,
         "train_share": sensor.train_share,
+        "train_ripple": sensor.train_ripple,
     }
     most_w = math.inf if sensor.jump_most_w is None else sensor.jump_most_w
     if sensor.responds is False and most_w < SILENT_SHARE * followed_w:
@@ -194,11 +195,22 @@ def _cause(record: RunRecord, source: PowerSourceRecord) -> str:
 
 
 def _train_fault(sensor: SensorRecord) -> Iterator[str]:
-    if sensor.is_aliasing:
+    share = format_percent(abs(sensor.train_share or 0))
+    if sensor.is_aliasing and sensor.is_train_off:
         yield (
-            f"its mean of a fast train of pulses is {format_percent(abs(sensor.train_share or 0))} "
-            "of their height wrong: the meter aliases or is not linear, and U is the range of its "
-            "readings"
+            f"its mean of a fast train of pulses is {share} of their height wrong: the meter "
+            "aliases or is not linear, and U is the range of its readings"
+        )
+    elif sensor.is_aliasing:
+        yield (
+            "its readings of a fast train of pulses are not means but samples of moments: the "
+            "meter aliases, and U is the range of its readings"
+        )
+    elif sensor.is_train_off:
+        yield (
+            f"it falls {abs(sensor.fall_later_s):.2f} s later than it rises, so its mean of a fast "
+            f"train of pulses is {share} of their height off, which U covers: the drive works on, "
+            "or the meter decays slowly"
         )
 
 

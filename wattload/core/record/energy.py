@@ -26,6 +26,10 @@ readings of a run, are refused."""
 FOLLOWED = "followed it before the rest"
 """How the reason for a missing tail ends if the window of a later phase has its energy."""
 
+RIPPLE_MOST = 0.25
+"""Readings of a fast train are within this share of its mean if they are means: over the time
+between them at most 0.17, over half of it 0.2."""
+
 Moment = Literal["before", "after"]
 """Which idle baseline: before or after the run."""
 
@@ -264,7 +268,9 @@ class SensorRecord(Frozen):
     is how much later a fall of power shows than a rise: the drive's delay or the sensor's, so it is
     uncertainty.
     ``train_share`` is the mean power of the train of pulses between both plateaus' (0 to 1) less
-    the share of time with load: far from 0 for a meter that aliases or is not linear. ``responds``
+    the share of time with load: far from 0 for a meter that aliases or is not linear.
+    ``train_ripple`` is how far single readings of the train are from that share (RMS, without
+    noise), ``None`` for readings faster than its pulses: 0.5 for samples of moments. ``responds``
     is whether readings follow the load at all. ``jump_w`` is the step of power that they show of
     it, and ``jump_most_w`` the greatest that their noise could hide, at three sigmas. ``reason`` is
     why it was not calibrated.
@@ -285,18 +291,28 @@ class SensorRecord(Frozen):
     fall_later_s: float = 0.0
     train_share: float | None = None
     train_share_uncertainty: float | None = None
+    train_ripple: float | None = None
     responds: bool | None = None
     jump_w: float | None = None
     jump_most_w: float | None = None
     declared_tau_s: float | None = None
 
     @property
-    def is_aliasing(self) -> bool:
+    def is_train_off(self) -> bool:
         """Whether the train's mean is off beyond three sigmas and 2 % of the step of power."""
         if self.train_share is None:
             return False
         sigma = (self.train_share_uncertainty or 0.0) / 2
         return abs(self.train_share) > max(3 * sigma, 0.02)
+
+    @property
+    def is_aliasing(self) -> bool:
+        """Whether the train's mean is off, or its readings are samples of moments.
+
+        Where power falls later than it rises, the train's mean is too great for that reason.
+        """
+        is_sampling = self.train_ripple is not None and self.train_ripple > RIPPLE_MOST
+        return is_sampling or (self.is_train_off and not self.fall_later_s)
 
 
 class PowerSourceRecord(Frozen):
