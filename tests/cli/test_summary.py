@@ -149,11 +149,25 @@ def test_the_energy_is_for_the_work_and_power_is_in_the_window() -> None:
     assert re.fullmatch(
         r"0\.3055 ± 0\.0031 Wh for the work \(16\.96 W, \S+ MB/s per W in the window\)", energy
     )
-    assert tail == "tail 7.56 J ± 0.40 J within 30.0 s; measured by a meter or a rail sensor"
+    assert tail == (
+        "0.3034 ± 0.0030 Wh in the window; tail 7.56 J ± 0.40 J within 30.0 s; "
+        "measured by a meter or a rail sensor"
+    )
     assert len(energy) < 86
     energy, tail = energy_of(measured(is_at_least=True))
     assert energy.startswith("at least 0.3055 ± 0.0031 Wh for the work (")
-    assert tail.startswith("tail at least 7.56 J")
+    assert " in the window; tail at least 7.56 J" in tail
+
+
+def test_an_unknown_uncertainty_has_its_reason() -> None:
+    record = measured()
+    names = ("uncertainty_j", "work_uncertainty_j", "tail_uncertainty_j")
+    missing = dict.fromkeys(names, "the accuracy of replay is not stated")
+    energy, words = energy_of(
+        measured(**dict.fromkeys(names), missing={**record.power.energy[0].missing, **missing})
+    )
+    assert energy.startswith("0.3055 Wh for the work (")
+    assert "; ± unknown: the accuracy of replay is not stated; measured by" in words
 
 
 def test_an_energy_without_a_tail_is_in_the_window_and_says_why() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from wattload.cli.escapes import printable
 from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.host_paths import on_host
-from wattload.core.power import OTHER_SCOPES
+from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Check, Latency, Metric
 from wattload.core.record.run import RunRecord
@@ -223,7 +223,7 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
             of = f" ({energy.phase})" if len(energies) > 1 else ""
             yield Line("energy", _energy(energy) + of)
             if energy_text(energy) != MISSING:
-                yield Line("", _tail(energy) + energy.words)
+                yield Line("", _tail(energy) + _unknown_margin(record, energy) + energy.words)
     for scope, name in OTHER_SCOPES.items():
         energy_j = scope_energy_j(record, scope, ALL_PHASES)
         if energy_j is not None:
@@ -261,12 +261,8 @@ def _energy(energy: Energy) -> str:
             energy.work_amount_per_j,
         )
         measurand = "for the work"
-    scale = scale_for(Unit.JOULES, value_j)
-    text = scaled(value_j, scale)
-    if margin_j is not None:
-        text += f" ± {scaled(margin_j, scale, 2)}"
     at_least = "at least " if energy.is_at_least else ""
-    text = f"{at_least}{with_unit(text, scale)} {measurand}"
+    text = f"{at_least}{_with_margin(value_j, margin_j)} {measurand}"
     parts = [power]
     if per_j is not None:
         text += f", {number(1e6 / per_j, 3)} µJ per {energy.amount_name}"
@@ -276,13 +272,35 @@ def _energy(energy: Energy) -> str:
     return f"{text} ({', '.join(parts)}{within})"
 
 
+def _with_margin(value_j: float, margin_j: float | None) -> str:
+    """Return an energy and its uncertainty in one unit; the uncertainty only if it is known."""
+    scale = scale_for(Unit.JOULES, value_j)
+    margin = "" if margin_j is None else f" ± {scaled(margin_j, scale, 2)}"
+    return with_unit(scaled(value_j, scale) + margin, scale)
+
+
 def _tail(energy: Energy) -> str:
-    """Return the tail, or why there is no energy for the work, for the words that follow."""
+    """Return what energy for the work consists of, or why there is none, for words that follow."""
     if energy.work_j is not None:
-        return f"tail {tail_text(energy)}; "
+        assert energy.energy_j is not None
+        window = _with_margin(energy.energy_j, energy.uncertainty_j)
+        return f"{window} in the window; tail {tail_text(energy)}; "
     if energy.energy_j is not None and energy.no_tail:
         return f"for the work unknown ({energy.no_tail.rstrip('.')}); "
     return ""
+
+
+def _unknown_margin(record: RunRecord, energy: Energy) -> str:
+    """Return why the uncertainty of a measured energy is unknown, for the words that follow."""
+    if energy.energy_j is None or energy.uncertainty_j is not None:
+        return ""
+    reasons = (
+        part.missing.get("uncertainty_j", "")
+        for part in record.power.energy
+        if part.chosen and part.scope is Scope.DRIVE and part.uncertainty_j is None
+    )
+    reason = next(filter(None, reasons), "no reason is recorded")
+    return f"± unknown: {reason.rstrip('.')}; "
 
 
 def check_counts(checks: Sequence[Check], *, causes: bool = True) -> str:
