@@ -23,13 +23,12 @@ from wattload.power.energy.calibration import calibrate
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import SampleFile, SampleLines
 from wattload.run import power_session, pulses
+from wattload.run.calibration_records import calibration_key, calibration_records
 from wattload.run.phases import PhaseRecorder
 from wattload.run.power_session import PowerReport, PowerSession, Sampling
 from wattload.run.pulses import (
     KnownLoad,
     PulsePlan,
-    calibration_key,
-    calibration_records,
     load_drives,
     plan_pulses,
 )

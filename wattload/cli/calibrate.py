@@ -40,16 +40,15 @@ from wattload.power.nvme.state import read_state
 from wattload.power.sampler.polling import Schedule
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.selection import select
+from wattload.run.calibration_records import calibration_records, source_key
 from wattload.run.pulses import (
     BLOCK_BYTES,
     DEPTH,
     KnownLoad,
     PulsePlan,
-    calibration_records,
     length_bytes,
     load_drives,
     plan_pulses,
-    source_key,
 )
 
 FILE_BYTES = 256 * MIB

@@ -22,13 +22,12 @@ from wattload.power.energy.calibration import calibrate
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
+from wattload.run.calibration_records import calibration_key, calibration_records
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import REST_PHASE, PhaseRecorder
 from wattload.run.pulses import (
     BASELINE_S,
     KnownLoad,
-    calibration_key,
-    calibration_records,
     load_drives,
     plan_pulses,
 )
