@@ -215,6 +215,9 @@ def _evidence(subject: Subject) -> Table | None:
     notes = [f"Figures of an arm's first run{f', all {shared}' if shared else ''}."]
     notes.append("±: uncertainty, k = 2.")
     notes.append("Only measured or self-reported energy is ranked, and none of simulated drives.")
+    again = [
+        (run.record, words) for run in subject.runs if (words := run.record.power.recomputed_text)
+    ]
     return Table(
         columns=columns(
             "workload",
@@ -227,7 +230,7 @@ def _evidence(subject: Subject) -> Table | None:
         ),
         rows=[_evidence_row(*each, is_known=bool(shared)) for each in found],
         caption="How each energy figure is known",
-        note=" ".join(notes),
+        note=" ".join([*notes, *count_remarks(again, subject)]),
         anchor="trust-evidence",
     )
 
@@ -396,7 +399,8 @@ def _gaps(run: Run) -> Iterator[str]:
             yield f"Power was not measured. {choice}. Energy is {listed(weak)}, and ranks nothing."
         elif not any(choice in limit for limit in record.limits):
             yield f"Power was not measured. {choice}."
-    yield from record.limits
+    # The table of evidence says which energies were recomputed.
+    yield from (limit for limit in record.limits if limit != record.power.recomputed_text)
     for metric in record.metrics:
         if metric.value is None and metric.headline:  # other figures have the reason in their table
             yield f"No {label(metric.name, metric.unit)}: {metric.missing['value']}"

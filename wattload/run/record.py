@@ -388,6 +388,8 @@ def limits_of(record: RunRecord) -> tuple[str, ...]:
 
 
 def _of_power(record: RunRecord) -> Iterator[str]:
+    if recomputed := record.power.recomputed_text:
+        yield recomputed
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
         yield f"Drive energy was not measured: {record.power.choice}"

@@ -11,11 +11,11 @@ import pytest
 
 from tests.reports.conftest import arm, one
 from tests.reports.sessions import session, turn
-from wattload.core.record.energy import PowerSourceRecord
+from wattload.core.record.energy import PowerSourceRecord, Recomputation
 from wattload.core.record.results import Check
 from wattload.reports.blocks import Table
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.trust import check_names, limits_notices, trust_section
+from wattload.reports.sections.trust import check_names, gaps_notice, limits_notices, trust_section
 from wattload.reports.sections.wording import checks_tally
 from wattload.reports.stats.subject import Subject, make_subject
 
@@ -46,6 +46,15 @@ def test_the_results_of_all_checks_sum_to_the_tally(tmp_path: Path) -> None:
     for word, verdict in (("failed", "fail"), ("warned", "warn")):
         counts = re.findall(rf"(\d+) {word}", " ".join(results))
         assert sum(map(int, counts)) == verdicts.count(verdict)
+
+
+def test_energies_made_again_are_told_with_the_evidence_alone(run: Run) -> None:
+    origin = Recomputation(utc="2026-11-23T12:00:00", wattload="1", energy_model=1, sha256="0")
+    power = run.record.power.model_copy(update={"recomputed": origin})
+    record = run.record.model_copy(update={"power": power, "limits": (power.recomputed_text,)})
+    again = replace(run, record=record)
+    assert "were recomputed from the samples by version" in table([again], "trust-evidence").note
+    assert gaps_notice(make_subject([again])) is None
 
 
 SOURCES = ("nvme", "nvme_25h", "nvme_ipm", "nvme_olec")

@@ -393,16 +393,29 @@ class HostPower(Frozen):
     data_lost: tuple[str, ...] = ()
 
 
+class Recomputation(Frozen):
+    """How the energies of a recorded run were computed again from its samples, and by what.
+
+    ``sha256`` is the digest of the record's file before, whose energies were of ``energy_model``.
+    """
+
+    utc: str
+    wattload: str
+    energy_model: int
+    sha256: str
+
+
 class PowerSection(Frozen):
     """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
     ``idle_s`` is the shortest idle baseline of all hosts, ``rest_s`` the shortest rest behind the
     job. ``energy_model`` is the version of the model that made energies from samples; records of
-    other versions are refused. ``whole_run`` is the energy from the sampler's start to its end
-    without quiet periods, by every measuring source and by drives that integrate it themselves; it
-    is never split into phases or added to a total. ``throttling`` is empty if no drive's thermal
-    counters were sampled, ``written`` if no drive's counts of bytes written were. ``calibrations``
-    are those that the run used, made in it or before.
+    other versions are refused. ``recomputed`` is set if that was after the run; ``recomputed_text``
+    says so. ``whole_run`` is the energy from the sampler's start to its end without quiet periods,
+    by every measuring source and by drives that integrate it themselves; it is never split into
+    phases or added to a total. ``throttling`` is empty if no drive's thermal counters were sampled,
+    ``written`` if no drive's counts of bytes written were. ``calibrations`` are those that the run
+    used, made in it or before.
     """
 
     requested: str
@@ -410,6 +423,7 @@ class PowerSection(Frozen):
     idle_s: float
     rest_s: float = 0.0
     energy_model: int = ENERGY_MODEL
+    recomputed: Recomputation | None = None
     sources: tuple[PowerSourceRecord, ...] = ()
     states: tuple[PowerStateRecord, ...] = ()
     energy: tuple[EnergyRecord, ...] = ()
@@ -421,3 +435,14 @@ class PowerSection(Frozen):
     calibrations: tuple[CalibrationRecord, ...] = ()
     throttling: tuple[ThrottlingRecord, ...] = ()
     written: tuple[WrittenRecord, ...] = ()
+
+    @property
+    def recomputed_text(self) -> str:
+        """Which models recomputed the energies, as a sentence; empty if they are the run's own."""
+        if self.recomputed is None:
+            return ""
+        return (
+            f"Energies were recomputed from the samples by version {self.energy_model} of the "
+            f"energy model; the run's own record has those of version "
+            f"{self.recomputed.energy_model}."
+        )
