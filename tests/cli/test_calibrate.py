@@ -188,7 +188,9 @@ def test_meter_that_shows_no_load_is_not_calibrated(
     (kept,) = CalibrationCache().all()
     monkeypatch.setattr(command, "measure", constant)
     assert power(host, f"target.path={tmp_path}", "power=hwmon") == 1
-    assert "not calibrated" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "not calibrated" in printed
+    assert "   calibrated" not in printed  # no head of a table without rows
     assert CalibrationCache().all() == [kept]
 
 
@@ -210,6 +212,8 @@ def test_bad_input_is_one_sentence(host: PowerHost, tmp_path: Path) -> None:
         power(host, "nvme0", "power=hwmon")
     with pytest.raises(ConfigError, match="power set"):
         power(host, f"target.path={tmp_path}", "power=hwmon", "power.state=1")
+    with pytest.raises(ConfigError, match=r"can't be calibrated: use power.replay.align=wall or"):
+        power(host, f"target.path={tmp_path}", "power=replay", "power.replay.path=a.csv")
     with pytest.raises(ConfigError, match="target=block"):
         power(host, "target=block", "target.path=/dev/null", "power=hwmon")
 

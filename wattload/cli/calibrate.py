@@ -31,7 +31,7 @@ from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.data.data_folder import DataFolder, list_folders
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.loaders.engine.engine import IOEngine
-from wattload.power.config import PowerConfig
+from wattload.power.config import START, PowerConfig
 from wattload.power.control.calibrations import CalibrationCache
 from wattload.power.control.host import PowerHost
 from wattload.power.energy.calibration import Curve, Readings, calibrate, response_curve
@@ -115,6 +115,12 @@ def _of_target(host: PowerHost, overrides: Sequence[str]) -> list[Answer]:
     if config.power.first_setting is not None:
         raise ConfigError(
             "a calibration sets no power state; set it by `wattload power set` and calibrate then"
+        )
+    replay = config.power.replay
+    if config.power.source == "replay" and (replay is None or replay.align == START):
+        raise ConfigError(
+            "a replayed trace can't be calibrated: use power.replay.align=wall or monotonic, and "
+            "the log that the meter writes meanwhile"
         )
     targets = config.target.resolve(host=host.name)
     controllers = [name for target in targets for name in controllers_under(target)]
@@ -275,8 +281,8 @@ def _chart(answer: Answer) -> Iterator[str]:
     """Yield the lines of a chart of the step response, beside what was declared."""
     facts, declared, sensor, curve = answer.facts, answer.declared, answer.sensor, answer.curve
     yield f"{facts.device_name} ({facts.device}) by {facts.name}: {sensor_text(sensor)}"
-    yield f"{'':24}{'declared':>12}{'calibrated':>12}"
     if sensor.basis == "calibrated":
+        yield f"{'':24}{'declared':>12}{'calibrated':>12}"
         rows = [
             ("delay (tau)", declared.tau_s, sensor.tau_s, sensor.tau_uncertainty_s),
             ("shown by then (kappa)", declared.kappa_s, sensor.kappa_s, sensor.kappa_uncertainty_s),
