@@ -43,11 +43,13 @@ class CalibrationCache:
         It must be of the same sensor, range and rails: all that is declared of the source counts,
         but for the drive's name in the kernel, which changes.
         """
-        for each in self._read(_name_of(key)):
-            same = each.facts.model_copy(update={"device_name": facts.device_name}) == facts
-            if each.record.key == key and same:
-                return each.record
-        return None
+        found = [each for each in self._read(_name_of(key)) if each.record.key == key]
+        return next((each.record for each in found if _is_of(each, facts)), None)
+
+    def latest(self, facts: SourceFacts, key: Mapping[str, str]) -> CalibrationRecord | None:
+        """Return the latest calibration with this key but for the power state, or ``None``."""
+        found = [each for each in self.all() if _meter_of(each.record.key) == _meter_of(key)]
+        return next((each.record for each in reversed(found) if _is_of(each, facts)), None)
 
     def all(self) -> list[StoredCalibration]:
         """Return all calibrations, the latest last."""
@@ -95,6 +97,8 @@ class SessionCalibrations:
     ) -> CalibrationRecord | None:
         """Return the calibration that a run uses; if it is compared, later runs use none else."""
         found = self.find(facts, key)
+        if is_compared and _meter_of(key) not in self._used:
+            found = found or self._cache.latest(facts, key)
         if found is not None or is_compared:
             self._used.setdefault(_meter_of(key), found)
         return found
@@ -103,6 +107,10 @@ class SessionCalibrations:
         """Keep a calibration that a run of this session has made, for later sessions too."""
         self._cache.store(facts, record)
         self._used.setdefault(_meter_of(record.key), record)
+
+
+def _is_of(stored: StoredCalibration, facts: SourceFacts) -> bool:
+    return stored.facts.model_copy(update={"device_name": facts.device_name}) == facts
 
 
 def _meter_of(key: Mapping[str, str]) -> frozenset[tuple[str, str]]:

@@ -325,6 +325,21 @@ def test_all_runs_of_a_session_use_the_same_calibration(files: list[Path], tmp_p
 
 
 @pytest.mark.usefixtures("_quick")
+def test_sweep_of_power_states_uses_what_was_calibrated_before_it(
+    files: list[Path], tmp_path: Path
+) -> None:
+    _, alone = run_once(tmp_path / "run1", files, calibrates=True)
+    session = SessionCalibrations()
+    for state in (1, 2):
+        _, swept = run_once(
+            tmp_path / f"run{state + 1}", files, calibrates=False, session=session, state=state
+        )
+        assert swept.calibrations == alone.calibrations
+    phases, _ = run_once(tmp_path / "run4", files, calibrates=True, state=1)
+    assert phases[0] == "calibration"
+
+
+@pytest.mark.usefixtures("_quick")
 def test_no_run_of_a_session_uses_one_that_the_first_had_not(
     files: list[Path], tmp_path: Path
 ) -> None:
