@@ -45,6 +45,11 @@ LATE_SHARE = 0.7
 UNLIKE_LATE, UNLIKE_SHARE = 0.1, 0.05
 """A response whose delay differs by the first share of the settling time is another than declared.
 Its updates may count some moments more than others, by the second share of an update."""
+FALL_SIGMAS, FALL_SHARE = 20.0, 0.1
+"""Power falls at an edge if it does by so many times the noise, and by this share of itself."""
+FALL_S, FALL_MOST_S = 6.0, 2.0
+"""How late a fall shows is judged within the first time, if power does not rise in it again: that
+is the drive's work. So is what is later than the second."""
 SLOW_SHARE = 0.25
 """Readings that settle later than a response that was not calibrated are the sensor's or the
 drive's if this delays power by at most this share of its settling time; else they are the drive's.
@@ -253,6 +258,36 @@ class Edges:
             if right is not None and right.tau_w > RISE_SHARE * before.watts:
                 late_s.append(_late_s(self._left(time_ns, before), right))
         return late_s
+
+    def fall_later_s(self) -> float:
+        """Return how much later falls show than rises do, for a meter that was not calibrated.
+
+        The drive may end late, or the meter may fall slowly. It is 0 within the uncertainties.
+        """
+        if self._is_calibrated or self._quantum_j is not None:
+            return 0.0
+        late_s: list[float] = []
+        for time_ns in self._moments_ns[:: max(1, self._moments_ns.size // RISES_MAX)].tolist():
+            until_ns = min(self._next_ns(time_ns), time_ns + round(FALL_S * NS_PER_S))
+            until_ns = min(until_ns, int(self._time_ns[-1]))
+            if until_ns < time_ns + self._clean_ns + round(FALL_MOST_S * NS_PER_S):
+                continue
+            before = self._level(time_ns - self._span_ns // 2, time_ns, is_near_last=True)
+            after = self._level(until_ns - self._span_ns, until_ns, is_near_last=False)
+            if before is None or after is None:
+                continue
+            fall_w, noise_w = before.watts - after.watts, FALL_SIGMAS * self._noise_w
+            first, last = np.searchsorted(self._time_ns, (time_ns + self._settle_ns, until_ns))
+            fallen = self._watts[first:last]
+            rise_w = float((fallen - np.minimum.accumulate(fallen)).max(initial=0.0))
+            if fall_w <= max(noise_w, FALL_SHARE * before.watts) or rise_w > noise_w:
+                continue
+            joules = self.profile.cumulative(np.array([time_ns, until_ns]))[0]
+            above_j = float(joules[1] - joules[0]) - after.watts * (until_ns - time_ns) / NS_PER_S
+            late_s.append(above_j / fall_w - self.response.tau_s)
+        found_s = float(np.median(late_s)) - abs(self._late_s) if late_s else 0.0
+        unsure_s = 2 * math.hypot(self.phase_s, self._read_s) + WORK_LATE_S
+        return min(found_s, FALL_MOST_S) if found_s > unsure_s else 0.0
 
     def _total_j(self, way: Edge, base_w: float) -> float:
         # Work that begins late or ends early does not show, so the side at less power is safer.

@@ -103,7 +103,9 @@ class MeasuredPower:
             moments_ns=times.moments_ns(),
         )
         unsure_s = COVERAGE_FACTOR * edges.response.tau_uncertainty_s
-        sensor = sensor.model_copy(update={"tau_uncertainty_s": unsure_s})
+        late_s = max(sensor.fall_later_s, edges.fall_later_s(), key=abs)
+        known = {"tau_uncertainty_s": unsure_s, "fall_later_s": late_s}
+        sensor = sensor.model_copy(update=known)
         idle_w = None if times.before is None else _mean_w(whole, times.before)
         pulses_w = [
             Readings.of(each, facts).profile.end_w
