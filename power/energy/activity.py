@@ -33,7 +33,7 @@ class RunTimes:
     """The known times of a host's run.
 
     ``before`` and ``after`` are its polled idle times, ``None`` if there was none. ``rests`` are
-    the times behind the job in which drives end its work.
+    the times after the job in which drives end its work.
     """
 
     activity: Sequence[Activity] = ()
@@ -147,7 +147,7 @@ def _tail(
             return Tail(reason="no rest followed it")
         return Tail(reason=f"{len(own)} of {len(followers)} intervals have a rest behind them")
     if not own:
-        return Tail(reason=f"{[*followers.values()][-1]} {FOLLOWED}")
+        return Tail(reason=f"no tail of its own: {[*followers.values()][-1]} {FOLLOWED}")
     busy = next((name for rest in own if (name := times.work_in(*rest))), "")
     return Tail(reason=f"{busy} ran in its rest") if busy else Tail(windows=own)
 

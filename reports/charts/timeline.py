@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.power import Scope
+from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.captions import is_declared
@@ -46,7 +48,7 @@ _LANE, _LANE_GAP = 20, 8
 _WORDED_MAX, _BARE_LANE, _BARE_STRIP = 3, 13, 10
 """The most runs with words under their strips; pixels of a lane without words, and its strip."""
 _STRIP, _LETTERED_STRIP = 3, 12
-"""Pixels of a strip, without and with the initials of its phases."""
+"""Pixels of a strip, without and with words in it: initials of phases, or the name of a rest."""
 _INITIAL_WIDTH, _NARROW_INITIAL_WIDTH = 0.012, 0.05
 """The share of the width that an initial needs in a strip, in a wide chart and in a narrow one."""
 _LETTER_WIDTH = 0.0078
@@ -66,6 +68,8 @@ _IDLE_SHARE = 0.2
 """The most of an idle time that is drawn, as a share of the timed part."""
 _QUIET_LABEL = 0.05
 """The least share of the width that has room for the name of a quiet time."""
+_DELAY_NAMED_S = 0.2
+"""From this mean delay on, a reader sees that power begins and ends later than its phase."""
 _DECLARED = "Watts declared by a data sheet or the user, not measured"
 Array = NDArray[np.float64]
 
@@ -361,9 +365,25 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     if periods_s:
         what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
     parts = [f"{what}: {'; '.join(known)}. Strips are timed phases."]
+    delays_s = sorted({round(each, 1) for track in tracks for each in _delays_s(track.run.record)})
+    if delays_s and delays_s[-1] >= _DELAY_NAMED_S:
+        late = " to ".join(f"{each:g}" for each in dict.fromkeys((delays_s[0], delays_s[-1])))
+        parts.append(f"Readings appear {late} s late; energies correct for this.")
     if periods_s:
         parts.append(bins)
     return " ".join(parts)
+
+
+def _delays_s(record: RunRecord) -> Iterator[float]:
+    """Yield the mean delay in seconds of each meter whose energy of a drive was chosen."""
+    chosen = {
+        (energy.host, energy.source, energy.device)
+        for energy in record.power.energy
+        if energy.chosen and energy.scope is Scope.DRIVE
+    }
+    for source in record.power.sources:
+        if source.sensor is not None and (source.host, source.name, source.device) in chosen:
+            yield source.sensor.tau_s
 
 
 def _chart(
@@ -384,11 +404,12 @@ def _chart(
     width_s = bin_s or _bin_s(tracks, every)
     binned = [_binned(each, width_s) for each in every]
     end_s = max(track.end_s for track in tracks)
-    tops = [_top(each, end_s) for each in binned]
+    quiet = [span for track in tracks for span in track.quiet] if unit is Unit.WATTS else []
+    low_s, high_s = _span(tracks, quiet)
+    tops = [_top(each, end_s, _inside(each[0], low_s, high_s)) for each in binned]
     tops += [float(np.nanmax(band.upper)) for band in bands if np.isfinite(band.upper).any()]
     largest = max(tops, default=0.0) or 1.0
     scale = scale_for(unit, largest)
-    quiet = [span for track in tracks for span in track.quiet] if unit is Unit.WATTS else []
     frame = _frame(tracks, scale.shown(largest), scale.unit, quiet)
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
@@ -409,14 +430,19 @@ def _chart(
     return svg, _table(every, scale, frame.x), f"{bins}{_initials_caption(tracks)}"
 
 
-def _top(binned: tuple[Array, Array, Array, Array], end_s: float) -> float:
-    """Return the highest value of the timed part that is drawn; extremes may be cut off."""
+def _top(binned: tuple[Array, Array, Array, Array], end_s: float, drawn: slice) -> float:
+    """Return the highest value of the axis: no drawn mean is above it, but extremes may be.
+
+    ``end_s`` is the end of the timed part, ``drawn`` are the bins that the axis shows.
+    """
     edges, mean, _, high = binned
+    means = mean[drawn]
+    line = float(np.nanmax(means)) if np.isfinite(means).any() else 0.0
     timed = slice(*np.searchsorted(edges[:-1], (0.0, end_s)))
     own = timed if np.isfinite(mean[timed]).any() else slice(None)
     if not np.isfinite(mean[own]).any():
-        return 0.0
-    return float(min(np.nanmax(high[own]), _CUT * np.nanmax(mean[own])))
+        return line
+    return max(line, float(min(np.nanmax(high[own]), _CUT * np.nanmax(mean[own]))))
 
 
 def _inside(edges: Array, start_s: float, end_s: float) -> slice:
@@ -492,16 +518,11 @@ def _frame(
     shaded and named.
     More than ``_WORDED_MAX`` have letters beside their strips, which no words are under.
     """
-    end_s = max(track.end_s for track in tracks)
-    margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
-    last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
-    high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
-    low_s = min([0.0, *(start_s for start_s, _, _ in quiet)])
-    high_s = max([high_s, *(end for _, end, _ in quiet)])
+    low_s, high_s = _span(tracks, quiet)
     x = Axis(low=low_s, high=high_s, unit="s")
     y = Axis(low=0, high=(largest or 1.0) * _HEADROOM, unit=unit)
     initials = _initials(tracks)
-    strip = _LETTERED_STRIP if initials else _STRIP
+    strip = _LETTERED_STRIP if initials or (quiet and len(tracks) > 1) else _STRIP
     is_worded = len(tracks) <= _WORDED_MAX
     lane = _LANE - _STRIP + strip if is_worded else _BARE_LANE
     frame = Frame(x, y, height=_RATE_HEIGHT, head=lane * len(tracks) + _LANE_GAP)
@@ -531,6 +552,18 @@ def _frame(
     return frame
 
 
+def _span(
+    tracks: Sequence[Track], quiet: Sequence[tuple[float, float, str]]
+) -> tuple[float, float]:
+    """Return both ends of the axis in seconds: the timed parts and ``quiet``, with a margin."""
+    end_s = max(track.end_s for track in tracks)
+    margin_s = max(end_s * 0.05, min(1.0, end_s * 0.3))
+    last_s = max(track.timeline.end_s - track.zero_s for track in tracks)
+    high_s = max(min(last_s, end_s + margin_s), end_s, 1e-3)
+    low_s = min([0.0, *(start_s for start_s, _, _ in quiet)])
+    return low_s, max([high_s, *(end for _, end, _ in quiet)])
+
+
 def _shade_quiet(frame: Frame, quiet: Sequence[tuple[float, float, str]]) -> None:
     """Shade rests and idle times in the area, and name those that have room."""
     for start_s, end_s, name in quiet:
@@ -544,7 +577,7 @@ def _shade_quiet(frame: Frame, quiet: Sequence[tuple[float, float, str]]) -> Non
 
 
 def _draw_rests(frame: Frame, track: Track, top: float, height: float) -> None:
-    """Draw the rests of one of several runs in its lane, as grey strips."""
+    """Draw the rests of one of several runs in its lane, as grey strips with their name in them."""
     for start_s, end_s, name in track.quiet:
         left, right = frame.x.share(start_s), frame.x.share(end_s)
         if name != "rest":
@@ -555,7 +588,7 @@ def _draw_rests(frame: Frame, track: Track, top: float, height: float) -> None:
         )
         if right - left >= _QUIET_LABEL:
             at, look = share_of((left + right) / 2), ' class="fixed wide" font-size="10"'
-            frame.over(text(at, top + height + 12, name, anchor="middle", more=look))
+            frame.over(text(at, top + height, name, anchor="middle", more=look))
 
 
 def _initials(tracks: Sequence[Track]) -> dict[str, str]:

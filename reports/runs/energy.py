@@ -49,7 +49,7 @@ class Energy:
     """Energy of all drives in one phase, in joules: a figure, an interval, or a reason.
 
     ``energy_j`` is energy in the window, ``work_j`` that for the work: with ``tail_j``, the energy
-    above idle power in the rest of ``rest_s`` behind the phase. ``is_at_least`` is whether a drive
+    above idle power in the rest of ``rest_s`` after the phase. ``is_at_least`` is whether a drive
     was still above idle power at the end of that rest. Without a tail, ``no_tail`` is why.
     ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
     ``amount`` is how much it did meanwhile of what a joule pays for, by its view, and

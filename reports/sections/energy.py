@@ -119,7 +119,7 @@ def _choice(record: RunRecord) -> str:
         text += f" Idle power was measured for {idle} before the run."
     if power.rest_s:
         rest = quantity(power.rest_s, Unit.SECONDS, 3)
-        text += f" The drive rested for {rest} behind the job."
+        text += f" The drive rested for {rest} after the job."
     return " ".join([text, *(f"{line}." for line in meter_lines(power, record.started_utc))])
 
 
@@ -132,7 +132,7 @@ def _energies(record: RunRecord) -> Table:
     has_tail = any(each.tail_j is not None for each in energies)
     if has_tail:
         note += (
-            " Tail: energy above idle power in the rest behind the phase. Energy for the work: in "
+            " Tail: energy above idle power in the rest after the phase. Energy for the work: in "
             "the window, and the tail."
         )
     of_work: dict[str, Callable[[EnergyRecord], Cell]] = {

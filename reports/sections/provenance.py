@@ -167,8 +167,9 @@ def method_section(subject: Subject) -> Section | None:
         ("time", "CLOCK_MONOTONIC of each host; a phase lasts from first start to last end."),
         (
             "energy",
-            "Power integrated over exactly the phase, with interpolated ends. The headline is "
-            "gross. Net is gross minus idle power times seconds.",
+            "Energy in the window: power integrated over the phase, corrected for the meter's "
+            "delay. Energy for the work, the headline, adds the tail: energy above idle power in "
+            "the rest after the job. Net: less idle power times seconds. ±: k = 2.",
         ),
         ("MB/s per W", "Bytes ÷ energy over the same window, which is rate ÷ mean power."),
         (
@@ -187,8 +188,8 @@ def method_section(subject: Subject) -> Section | None:
         (
             "checks",
             "Each compares two independent counters. A run that fails a check is shown but not "
-            "compared, unless forced with --force. A sensor other than declared (sensor model) "
-            "excludes no run: energies allow for it, or are not compared.",
+            "compared, unless forced with --force. A sensor other than declared excludes no run: "
+            "energies allow for it, or are not compared.",
         ),
         (
             "files",
@@ -249,7 +250,7 @@ def _rules() -> tuple[str, ...]:
         "stated uncertainties of both arms (k = 2), in quadrature, without what they share: the "
         "gain of one meter cancels in a ratio; an offset does not. Without a stated uncertainty, "
         "or with different evidence, there is no verdict. Energy for the work includes the tail: "
-        "energy above idle power in the rest behind a job. It is compared after equal rests, by "
+        "energy above idle power in the rest after a job. It is compared after equal rests, by "
         "meters that were all calibrated or all not; otherwise energy in the window is. There is "
         "no verdict if the two measurands give different ones.",
         f"Same: within {margin}, only if the whole interval is between "

@@ -132,7 +132,7 @@ def own_conditions(record: RunRecord) -> tuple[Condition, ...]:
 
 
 def rest_text(record: RunRecord) -> str:
-    """Return how long the drives rested behind the job, such as ``30 s``."""
+    """Return how long the drives rested after the job, such as ``30 s``."""
     return f"{record.power.rest_s:g} s"
 
 
@@ -555,7 +555,7 @@ def _is_of_drives(compared: Group) -> bool:
 def different_watches(compared: Group) -> str:
     """Return why energies for the work are not compared: these include the tail in the rest.
 
-    It is empty if all runs with energies rested for as long, behind the job and behind each phase
+    It is empty if all runs with energies rested for as long, after the job and behind each phase
     that has a tail in them, with meters of one kind. Energies in
     the window, their mean power and efficiency are compared all the same.
     """
@@ -563,7 +563,7 @@ def different_watches(compared: Group) -> str:
     rests = list(dict.fromkeys(map(rest_text, measured)))
     meters = list(dict.fromkeys(filter(None, map(meter_basis, measured))))
     if len(rests) > 1:
-        why = f"the drives rested for {listed(rests)} behind the job"
+        why = f"the drives rested for {listed(rests)} after the job"
     elif tails := _different_rests(measured):
         why = tails
     elif len(meters) > 1:

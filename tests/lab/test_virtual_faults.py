@@ -274,7 +274,7 @@ def holds_the_truth_or_has_no_figure(ran: Ran, energy: EnergyRecord) -> None:
 
 @pytest.mark.lab_long
 def test_logs_that_stand_still_amid_the_work_are_remarked() -> None:
-    """Idle power behind the job is then that of the work: it is not the idle power before."""
+    """Idle power after the job is then that of the work: it is not the idle power before."""
     prepare(*SHORT)
 
     def stand_still() -> None:

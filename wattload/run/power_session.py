@@ -1,4 +1,4 @@
-"""Power measurement during a run: sampler, sources, idle baselines, and the rest behind the job."""
+"""Power measurement during a run: sampler, sources, idle baselines, and the rest after the job."""
 
 from __future__ import annotations
 
@@ -254,12 +254,12 @@ class PowerSession:
 
     @property
     def rest_s(self) -> float:
-        """The length of the rest behind the job in seconds, 0 without one."""
+        """The length of the rest after the job in seconds, 0 without one."""
         return self._times.rest_s
 
     @property
     def rests(self) -> bool:
-        """Whether the drives rest behind the job, for their tail or an idle baseline."""
+        """Whether the drives rest after the job, for their tail or an idle baseline."""
         return self._times.rest_s > 0 or self._times.idle_after_s > 0
 
     def up(self, recorder: PhaseRecorder, data_files: Sequence[Path]) -> None:
@@ -354,7 +354,7 @@ class PowerSession:
             return ()
 
     def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:
-        """Leave the drives alone behind the job, which ended at ``job_end_ns``.
+        """Leave the drives alone after the job, which ended at ``job_end_ns``.
 
         The rest, in which they end the job's work, begins there whenever this is called. It has a
         fixed length, so that it is the same in all runs. The idle baseline follows.

@@ -131,7 +131,7 @@ def test_work_in_the_rest_leaves_no_tail() -> None:
 
 def test_the_last_phase_before_a_rest_has_the_tail() -> None:
     first, second = recorded(watts(), [window("write", 0, 12), window("read", 12, 20)])
-    assert first.missing["tail_j"] == "read followed it before the rest"
+    assert first.missing["tail_j"] == "no tail of its own: read came before the rest"
     assert second.tail_j == pytest.approx(0, abs=1)
     (both,) = recorded(watts(), [window("whole", 0, 20)])
     assert (first.energy_j or 0) + (second.energy_j or 0) == pytest.approx(both.energy_j)

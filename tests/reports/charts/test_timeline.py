@@ -13,6 +13,7 @@ import pytest
 from tests.record_power import PowerKind
 from tests.records import Scenario, of_windows
 from tests.reports.conftest import arm, one
+from wattload.core.record.energy import SensorRecord
 from wattload.reports.charts.themes import light
 from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
 from wattload.reports.runs.energy import phase_energies
@@ -77,6 +78,45 @@ def test_power_shows_the_rest_and_the_ends_of_idle_times(pair: list[Run]) -> Non
     rates = rate_figure("c", "x", resting)
     assert rates is not None
     assert axis(rates.svg, "x")[0] == 0
+
+
+def test_power_above_that_of_the_job_is_not_cut_off(pair: list[Run]) -> None:
+    """As that of a drive that collects garbage in the rest, faster than it worked before."""
+    raised = []
+    for track in (make_track("A", "A", run) for run in pair):
+        end_s = track.zero_s + track.end_s
+        (line,) = track.timeline.watts
+        time_s = np.concatenate((line.time_s, end_s + np.arange(1, 30, 0.5)))
+        value = np.concatenate((line.value, np.full(58, 90.0)))
+        order = np.argsort(time_s, kind="stable")
+        line = replace(line, time_s=time_s[order], value=value[order])
+        rest = Strip(name="rest", timed=False, start_s=end_s, end_s=end_s + 30, lane=0)
+        strips = (*track.timeline.strips, rest)
+        raised.append(
+            replace(track, timeline=replace(track.timeline, watts=(line,), strips=strips))
+        )
+    found = power_figure("c", "x", raised)
+    assert found is not None
+    assert axis(found.svg, "y")[1] > 90
+    assert all(0 <= y <= 150 for corners in lines(found.svg).values() for _, y in corners)
+
+
+@pytest.mark.parametrize(("tau_s", "words"), [(0.81, "0.8 s late"), (0.1, "")])
+def test_a_chart_of_power_says_how_late_readings_appear(
+    pair: list[Run], tau_s: float, words: str
+) -> None:
+    run = pair[0]
+    power = run.record.power
+    sensor = SensorRecord(
+        basis="calibrated", tau_s=tau_s, tau_uncertainty_s=0.02, kappa_s=tau_s / 2,
+        kappa_uncertainty_s=0.02, settle_s=2 * tau_s, update_s=0.1, noise_w=0.01,
+    )  # fmt: skip
+    sources = [each.model_copy(update={"sensor": sensor}) for each in power.sources]
+    record = run.record.model_copy(update={"power": power.model_copy(update={"sources": sources})})
+    found = power_figure("c", "x", [make_track("A", "A", replace(run, record=record))])
+    assert found is not None
+    assert ("late" in found.caption) == bool(words)
+    assert words in found.caption
 
 
 def test_arms_lie_over_each_other_from_their_timed_start(pair: list[Run]) -> None:

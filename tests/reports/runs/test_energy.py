@@ -335,7 +335,7 @@ def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
 
 
 def with_tail(
-    own: RunRecord, phase: str, why: str = f"read {FOLLOWED}", **update: object
+    own: RunRecord, phase: str, why: str = f"no tail of its own: read {FOLLOWED}", **update: object
 ) -> RunRecord:
     """Return a run in which only one phase has a tail, as the last one before the rest has."""
     parts = tuple(
@@ -352,7 +352,7 @@ def test_a_job_has_the_tail_of_its_last_phase() -> None:
     write, read = phase_energies(own)
     total = whole_energy(own)
     assert total is not None
-    assert (write.work_j, write.no_tail) == (None, f"read {FOLLOWED}")
+    assert (write.work_j, write.no_tail) == (None, f"no tail of its own: read {FOLLOWED}")
     assert total.tail_j == read.tail_j == 12.0
     assert total.work_j == pytest.approx((total.energy_j or 0.0) + 12.0)
     assert total.work_uncertainty_j == pytest.approx(

@@ -254,7 +254,7 @@ def test_energy_for_the_work_is_compared_between_equal_rests_alone() -> None:
     assert conditions(a[0].record)["rest"] == "30 s"
     assert watches(*a, *measured("B", rest_s=30.0)) == ""
     assert watches(*a, *b) == (
-        "the drives rested for 30 s and 10 s behind the job, so energy is compared in the window "
+        "the drives rested for 30 s and 10 s after the job, so energy is compared in the window "
         "only"
     )
     assert watches(*a, *arm("B", 3.0, 2)) == "", "a run without power has no energy to compare"

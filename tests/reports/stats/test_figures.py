@@ -253,7 +253,7 @@ def test_runs_without_a_tail_or_with_another_rest_are_compared_in_the_window() -
     assert energy(other, IN_WINDOW).call == "a"
     work = energy(other)
     assert work.call == "derived"
-    assert work.reason.startswith("the drives rested for 30 s and 10 s behind the job")
+    assert work.reason.startswith("the drives rested for 30 s and 10 s after the job")
     measurand = first_screen(make_subject(other)).measurand
     assert measurand.startswith("Energy is in the timed window only: the drives rested for")
     assert "plus the tail" in first_screen(make_subject(made)).measurand

@@ -23,7 +23,7 @@ ENERGY_MODEL = 6
 """The version of the energy model. Records of earlier versions, which fitted a sensor to the
 readings of a run, are refused."""
 
-FOLLOWED = "followed it before the rest"
+FOLLOWED = "came before the rest"
 """How the reason for a missing tail ends if the window of a later phase has its energy."""
 
 RIPPLE_MOST = 0.25
@@ -107,7 +107,7 @@ class EnergyRecord(Observed):
     active intervals; ``mean_w``, states and efficiency in MB/s per W refer to it. ``start_ns`` is
     the first interval's start, ``end_ns`` the last one's end and ``seconds`` their length. Energy
     **for the work** (``work_j``) adds the net tail: power above the idle power after the job, in
-    the rests behind the phase's intervals, which last ``rest_s`` together.
+    the rests after the phase's intervals, which last ``rest_s`` together.
 
     ``energy_j`` is gross. For bounds it is ``None`` and lies between ``lower_j`` and ``upper_j``; a
     maximum alone gives only ``upper_j``. ``coverage`` is the share of the window that the trace
@@ -376,7 +376,7 @@ class PowerStateRecord(Observed):
 class HostPower(Frozen):
     """Power on one of the run's hosts.
 
-    ``rest_s`` is the length of the watch behind the job's last timed interval, 0 without one.
+    ``rest_s`` is the length of the rest after the job's last timed interval, 0 without one.
     ``lost`` is how the sampler was lost, ``data_lost`` which meters reported dropped readings.
     ``idle_after_s`` is the length of the idle period after the run, ``quiet_s`` that of the periods
     without polling. ``not_calibrated`` is why the run made no calibration that it was to make.
@@ -408,7 +408,7 @@ class Recomputation(Frozen):
 class PowerSection(Frozen):
     """Everything a run knows about power; ``choice`` says which source was chosen and why.
 
-    ``idle_s`` is the shortest idle baseline of all hosts, ``rest_s`` the shortest rest behind the
+    ``idle_s`` is the shortest idle baseline of all hosts, ``rest_s`` the shortest rest after the
     job. ``energy_model`` is the version of the model that made energies from samples; records of
     other versions are refused. ``recomputed`` is set if that was after the run; ``recomputed_text``
     says so. ``whole_run`` is the energy from the sampler's start to its end without quiet periods,
