@@ -196,14 +196,7 @@ class ReplaySource(PassiveSource):
             DataError: it is not a valid trace.
         """
         self._config.check()
-        trace = read_trace(self._path, growing=self._facts.is_attached)
-        column = _TIME_COLUMN.get(self._config.align, trace.time_column)
-        if trace.time_column != column:
-            raise ConfigError(
-                f"power.replay.align={self._config.align} needs a column {column}; "
-                f"{self._path.name} has {trace.time_column}"
-            )
-        self._trace = trace
+        trace = self._trace = configured_trace(self._config)
         head = trace.head
         subject = f" of {head.device}" if head.device else ""
         detail = (
@@ -293,6 +286,24 @@ def read_trace(path: Path, *, growing: bool = False) -> RecordedTrace:
         DataError: it can't be read or is not a valid trace; the message names the first fault.
     """
     return _imported(path, _content_of(path), growing=growing)
+
+
+def configured_trace(config: ReplayConfig) -> RecordedTrace:
+    """Return the trace to replay, which has the time column that its alignment needs.
+
+    Raises:
+        ConfigError: it lacks this column.
+        DataError: it can't be read or is not a valid trace.
+    """
+    path = Path(config.path)
+    trace = read_trace(path, growing=config.align != START)
+    column = _TIME_COLUMN.get(config.align, trace.time_column)
+    if trace.time_column != column:
+        raise ConfigError(
+            f"power.replay.align={config.align} needs a column {column}; "
+            f"{path.name} has {trace.time_column}"
+        )
+    return trace
 
 
 def stage(config: PowerConfig, folder: Path) -> PowerConfig:

@@ -21,6 +21,7 @@ from wattload.run.preflight import (
     WriteLedger,
     preflight,
     require_controllers,
+    require_trace,
     space_of,
     writes_of,
 )
@@ -181,6 +182,24 @@ def test_what_only_an_nvme_drive_can_do_is_refused_without_one(
         require_controllers(power, [target])
     facts = target.facts.model_copy(update={"stack": _node("controller", "nvme0")})
     require_controllers(power, [replace(target, facts=facts)])
+
+
+def test_a_trace_that_can_not_be_replayed_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    words = ["power=replay", f"power.replay.path={trace}"]
+    for text, said, more in (
+        ("# volts: 12\ntime_s,power_w\n0,5\n", "unknown head line 'volts'", ""),
+        (
+            "# evidence: measured\ntime_s,power_w\n0,5\n",
+            "needs a column unix_s",
+            "power.replay.align=wall",
+        ),
+    ):
+        trace.write_text(text)
+        with pytest.raises(WattloadError, match=said):
+            require_trace(_config(tmp_path, *words, *filter(None, [more])).power)
+    trace.write_text("# evidence: measured\ntime_s,power_w\n0,5\n")
+    require_trace(_config(tmp_path, *words).power)
 
 
 def _node(kind: NodeKind, name: str, *children: BlockNode) -> BlockNode:

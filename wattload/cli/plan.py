@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
-    from wattload.run.preflight import preflight, require_controllers
+    from wattload.run.preflight import preflight, require_controllers, require_trace
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
@@ -116,6 +116,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         if drives and not any(found.is_final for found in drives.values()):
             print(line("run it", raw_command(config, overrides, targets, drives, plan)))
     require_controllers(config.power, targets)
+    require_trace(config.power)
     for inspection in drives.values():
         for refusal in inspection.refusals:
             if not refusal.can_be_lifted:

@@ -46,7 +46,7 @@ from wattload.run.host import HostCapture, devices_under
 from wattload.run.host_load.session import LoadSession, Rank, is_wanted
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
-from wattload.run.preflight import preflight, require_controllers, writes_of
+from wattload.run.preflight import preflight, require_controllers, require_trace, writes_of
 from wattload.run.process import ProcessContext
 from wattload.run.ranks import override_text, rest_until_all_here
 from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspect_drives
@@ -179,7 +179,7 @@ class RunLifecycle:
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
         targets = self._process.on_all_ranks(self._resolve)
-        self._process.on_all_ranks(lambda: require_controllers(self._config.power, targets))
+        self._process.on_all_ranks(lambda: self._require_power(targets))
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
         capture = None
         if self._process.sampling:
@@ -533,6 +533,12 @@ class RunLifecycle:
                 f"warning: the log of {header.folder} is incomplete: {self._journal.failure}"
             )
         return record
+
+    def _require_power(self, targets: Sequence[Target]) -> None:
+        """Refuse what can be known to make power measurement fail; traces are read by leaders."""
+        require_controllers(self._config.power, targets)
+        if self._process.is_host_leader:
+            require_trace(self._config.power)
 
     def _open_power(self, folder: Path, capture: HostCapture | None) -> PowerSession | None:
         """Open the sampler for this run, and set the power state, on the host's leader."""

@@ -38,6 +38,9 @@ ROOT = "/"
 NVME = "nvme"
 """The meter that reads a drive by its own admin queue."""
 
+REPLAY = "replay"
+"""The meter whose readings are in a file."""
+
 
 def preflight(
     config: RunConfig,
@@ -81,6 +84,19 @@ def require_controllers(config: PowerConfig, targets: Sequence[Target]) -> None:
         )
     if config.settings_text:
         raise ConfigError(f"{config.settings_text} is not available: {where}; leave it unset")
+
+
+def require_trace(config: PowerConfig) -> None:
+    """Refuse a trace that can't be replayed, before data are generated for its run.
+
+    Raises:
+        ConfigError: it lacks the time column that its alignment needs.
+        DataError: it can't be read or is not a valid trace.
+    """
+    if config.source == REPLAY and config.replay is not None:
+        from wattload.power.sources.replay import configured_trace
+
+        configured_trace(config.replay)
 
 
 def writes_of(plan: WorkloadPlan) -> int:
