@@ -142,6 +142,8 @@ def _tail(
     if window.is_part:
         return Tail(reason="it is a part of another phase")
     own = [rests[end] for end in followers if end in rests]
+    if not any(until_ns > window.end_ns for _, until_ns in times.rests):
+        return Tail(reason="no rest followed it")
     if not all(name or end in rests for end, name in followers.items()):
         if not own:
             return Tail(reason="no rest followed it")

@@ -156,6 +156,11 @@ def test_pause_without_a_rest_leaves_no_tail() -> None:
     assert save.tail_j is not None, "the energy behind the first half is in the window of read"
 
 
+def test_without_a_rest_no_phase_precedes_one() -> None:
+    for each in recorded(watts(), [window("write", 0, 12), window("read", 12, 20)], rests=[]):
+        assert each.missing["tail_j"] == "no rest followed it"
+
+
 def test_rest_begins_when_the_last_rank_ends() -> None:
     rests = [(ns(18.5), ns(48.5)), (ns(19.2), ns(49.2)), (ns(60), ns(90))]
     assert rests_behind(rests, [SAVE]) == [rests[0], (ns(20), ns(49.2)), rests[2]]
