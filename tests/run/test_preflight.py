@@ -23,6 +23,7 @@ from wattload.run.preflight import (
     require_controllers,
     require_trace,
     space_of,
+    waits_text,
     writes_of,
 )
 
@@ -182,6 +183,21 @@ def test_what_only_an_nvme_drive_can_do_is_refused_without_one(
         require_controllers(power, [target])
     facts = target.facts.model_copy(update={"stack": _node("controller", "nvme0")})
     require_controllers(power, [replace(target, facts=facts)])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("power=nvme",), "idle 60 s, rest 30 s, idle after 30 s, quiet 2 x 60 s"),
+        (("power=auto", "power.idle_s=5"), "idle 5 s, rest 30 s"),
+        (("power=none",), ""),
+    ],
+)
+def test_what_a_run_waits_for_is_said_before_it(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    text = waits_text(_config(tmp_path, *words).power, [directory_target(tmp_path)])
+    assert text == (said and f"where a drive's power is measured: {said}")
 
 
 def test_a_trace_that_can_not_be_replayed_is_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan_run(arguments: argparse.Namespace) -> int:
     """Print what a run would take, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
-    from wattload.run.preflight import preflight, require_controllers, require_trace
+    from wattload.run.preflight import preflight, require_controllers, require_trace, waits_text
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
@@ -110,6 +110,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         print("\n".join(run_lines(targets, plan, estimated, power_w)))
         if config.load.expected_s:
             print(line("load", _load_text(config)))
+        if waits := waits_text(config.power, targets):
+            print(line("waits", waits))
         for target in targets:
             if target.index in drives:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))

@@ -46,7 +46,13 @@ from wattload.run.host import HostCapture, devices_under
 from wattload.run.host_load.session import LoadSession, Rank, is_wanted
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
-from wattload.run.preflight import preflight, require_controllers, require_trace, writes_of
+from wattload.run.preflight import (
+    preflight,
+    require_controllers,
+    require_trace,
+    waits_text,
+    writes_of,
+)
 from wattload.run.process import ProcessContext
 from wattload.run.ranks import override_text, rest_until_all_here
 from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspect_drives
@@ -333,6 +339,8 @@ class RunLifecycle:
             plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes)
         ledger, ranks = self._process.ledger, self._world.world_size
         lines = preflight(self._config, targets, plan, ranks, ledger) if check else []
+        if check and runs and (waits := waits_text(self._config.power, targets)):
+            lines.append(f"waits {waits}")
         return workload, context, plan, lines
 
     def _context(self, targets: tuple[Target, ...]) -> Context:

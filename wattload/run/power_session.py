@@ -119,7 +119,7 @@ class IdleTimes:
     quiet_s: float
 
     @classmethod
-    def of(cls, config: PowerConfig, opened: OpenReply) -> IdleTimes:
+    def of(cls, config: PowerConfig, opened: OpenReply) -> Self:
         """Return the configured times, or defaults that suit the opened sources.
 
         There is no rest and no further baseline if no drive is measured, and no quiet times if no
@@ -127,6 +127,14 @@ class IdleTimes:
         """
         if not measuring_drive_sources(opened):
             return cls(idle_s=config.idle_s or 0.0, rest_s=0.0, idle_after_s=0.0, quiet_s=0.0)
+        return cls.measured(config, asks_drive=any(facts.asks_drive for facts in _used(opened)))
+
+    @classmethod
+    def measured(cls, config: PowerConfig, *, asks_drive: bool) -> Self:
+        """Return the times where a drive is measured, by sources that send commands to it or not.
+
+        See ``of``.
+        """
         idle_s = IDLE_DEFAULT_S if config.idle_s is None else config.idle_s
         quiet_s = idle_s if config.quiet_s is None else config.quiet_s
         after_s = idle_s if config.idle_after_s is None else config.idle_after_s
@@ -134,7 +142,7 @@ class IdleTimes:
             idle_s=idle_s,
             rest_s=config.rest_max_s,
             idle_after_s=max(0.0, after_s - config.rest_max_s),
-            quiet_s=quiet_s if any(facts.asks_drive for facts in _used(opened)) else 0.0,
+            quiet_s=quiet_s if asks_drive else 0.0,
         )
 
 

@@ -24,6 +24,7 @@ from wattload.power.config import PowerConfig
 from wattload.power.registry import AUTO, NONE
 from wattload.run.compose import loaders_with
 from wattload.run.config import RunConfig
+from wattload.run.power_session import IdleTimes
 
 WRITE_LIMIT_BYTES = 10 * TB
 
@@ -37,6 +38,9 @@ ROOT = "/"
 
 NVME = "nvme"
 """The meter that reads a drive by its own admin queue."""
+
+DECLARED = "declared"
+"""The source of a data sheet, which is not read."""
 
 REPLAY = "replay"
 """The meter whose readings are in a file."""
@@ -64,6 +68,29 @@ def preflight(
     _check_memory(plan, world_size)
     config.load.require_possible(plan.memory_bytes_per_rank * world_size)
     return _announce(targets, plan)
+
+
+def waits_text(config: PowerConfig, targets: Sequence[Target]) -> str:
+    """Return how long a run waits if a drive's power is measured, empty if it measures nothing.
+
+    Whether it is measured is known only once the meters are opened.
+    """
+    if config.source in (NONE, DECLARED):
+        return ""
+    asks_drive = NVME in (config.source, *config.beside)
+    asks_drive |= config.source == AUTO and any(map(controllers_under, targets))
+    times = IdleTimes.measured(config, asks_drive=asks_drive)
+    parts = [
+        f"{name} {seconds:g} s"
+        for name, seconds in (
+            ("idle", times.idle_s),
+            ("rest", times.rest_s),
+            ("idle after", times.idle_after_s),
+            ("quiet 2 x", times.quiet_s),
+        )
+        if seconds
+    ]
+    return f"where a drive's power is measured: {', '.join(parts) or 'none'}"
 
 
 def require_controllers(config: PowerConfig, targets: Sequence[Target]) -> None:
