@@ -83,7 +83,7 @@ def test_pulses_need_a_live_sensor_data_and_time(files: list[Path]) -> None:
     recorded = METER.model_copy(update={"is_recorded": True})
     assert "no sensor" in str(plan_pulses([], files))
     assert "no sensor" in str(plan_pulses([recorded], files))
-    assert "data" in str(plan_pulses([METER], []))
+    assert str(plan_pulses([METER], [])).endswith("power calibrate target.path=DIRECTORY first")
     assert "data" in str(plan_pulses([METER], [files[0].parent / "missing"]))
     slow = METER.model_copy(update={"sensor": Boxcar(window_s=30.0), "name": "bmc"})
     assert str(plan_pulses([slow], files)).startswith("bmc is too slow")

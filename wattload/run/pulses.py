@@ -122,7 +122,10 @@ def plan_pulses(
     if not live:
         return "no sensor reads the drive in this run"
     if files is not None and sum(map(length_bytes, files)) < LEAST_BYTES:
-        return f"there are less than {LEAST_BYTES // KIB} KiB of data on the drive to read"
+        return (
+            f"there are less than {LEAST_BYTES // KIB} KiB of data on the drive to read; run "
+            "wattload power calibrate target.path=DIRECTORY first"
+        )
     fast = [facts for facts in live if pulse_times(*_speed(facts)) is not None]
     if not fast:
         slowest = ", ".join(dict.fromkeys(facts.name for facts in live))
