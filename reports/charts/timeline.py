@@ -56,7 +56,7 @@ _LETTER_WIDTH = 0.0078
 _RATE_HEIGHT = 150
 _NAMED_PHASES = 3
 """With more phases only their sum is printed over a chart."""
-_LONGEST_NAMES = 24
+_LONGEST_NAMES = 16
 """Characters of the names of phases that a narrow chart has room for."""
 _TABLE_ROWS = 24
 _HEADROOM = 1.12
@@ -138,7 +138,7 @@ def _names(phases: Sequence[Phase]) -> str:
 def _spent(name: str, seconds: float, energy: Energy | None) -> str:
     words = f"{name} {quantity(seconds, Unit.SECONDS, 3)}"
     if energy is not None and energy.energy_j is not None:
-        words += f", {quantity(energy.energy_j, Unit.JOULES, 3)}"
+        words += f", {quantity(energy.energy_j, Unit.JOULES, 3)} in the window"
     return words
 
 

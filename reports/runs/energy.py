@@ -13,7 +13,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.phases import counted_phases, leading, overlap, timed_parts
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import DIGITS, MISSING, bounded_quantity, quantity
+from wattload.results.quantity import DIGITS, MISSING, bounded_quantity, quantity, with_uncertainty
 from wattload.results.reading import asked, view_of
 
 RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED})
@@ -379,7 +379,7 @@ def tail_text(energy: Energy | EnergyRecord) -> str:
         return MISSING
     text = quantity(energy.tail_j, Unit.JOULES, 3)
     if energy.tail_uncertainty_j is not None:
-        text = f"{text} ± {quantity(energy.tail_uncertainty_j, Unit.JOULES, 2)}"
+        text = with_uncertainty(energy.tail_j, energy.tail_uncertainty_j, Unit.JOULES)
     at_least = "at least " if energy.is_at_least else ""
     return f"{at_least}{text} within {quantity(energy.rest_s, Unit.SECONDS, 3)}"
 

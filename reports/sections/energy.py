@@ -45,6 +45,7 @@ from wattload.results.quantity import (
     percent,
     quantity,
     whole,
+    with_uncertainty,
     with_unit,
 )
 
@@ -162,16 +163,17 @@ def _energies(record: RunRecord) -> Table:
 
 def _in_window(energy: EnergyRecord) -> Cell:
     found = _with_uncertainty(energy.energy_j, energy.uncertainty_j)
-    return Cell(energy_text(energy), "" if energy.chosen else "quiet", remark=found.remark)
+    text = energy_text(energy) if energy.energy_j is None else found.text
+    return Cell(text, "" if energy.chosen else "quiet", remark=found.remark)
 
 
 def _with_uncertainty(energy_j: float | None, uncertainty_j: float | None) -> Cell:
     """Return an energy with its uncertainty, and whether MLPerf Power would not admit that."""
-    text = quantity(energy_j, Unit.JOULES)
     if energy_j is None or uncertainty_j is None:
-        return Cell(text)
+        return Cell(quantity(energy_j, Unit.JOULES))
+    text = with_uncertainty(energy_j, uncertainty_j, Unit.JOULES)
     share = uncertainty_j / abs(energy_j) if energy_j else 0.0
-    remark = f"± {quantity(uncertainty_j, Unit.JOULES, 2)}, {percent(share, 2)}"
+    remark = f"± {percent(share, 2)}"
     if share > MLPERF_LIMIT:
         remark += f": outside MLPerf Power's limit of {percent(MLPERF_LIMIT, 1)}"
     return Cell(text, remark=remark)

@@ -34,7 +34,7 @@ from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
-from wattload.results.quantity import MISSING, Scale, counted, listed, number, one_unit
+from wattload.results.quantity import MISSING, Scale, counted, listed, number, one_unit, plus_minus
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]  # roles of arms are tones
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
@@ -258,9 +258,17 @@ def _figure(bars: Bars) -> Finding:
     known = bars.bars[0] if bars.bars else None
     if known is None or (known.value is None and known.upper is None):
         return Finding(text=MISSING, remark=bars.missing, tone="quiet")
+    text = known.text
+    if known.value is not None and known.uncertainty is not None:
+        text = plus_minus(known.value, known.uncertainty, _PRINTED)
     return Finding(
-        text=f"{known.text} {bars.title}", remark=_spread([mark.value for mark in known.marks])
+        text=f"{text} {bars.title}", remark=_spread([mark.value for mark in known.marks])
     )
+
+
+def _figure_text(bars: Bars) -> str:
+    """Return the figure of a single arm without its uncertainty, which that of energy implies."""
+    return f"{bars.bars[0].text} {bars.title}" if bars.bars else MISSING
 
 
 def _energy(row: VerdictRow) -> Finding:
@@ -271,7 +279,7 @@ def _energy(row: VerdictRow) -> Finding:
         device, _, unit = bars.title.partition(", ")
         others.append((f"{bars.bars[0].text} {unit}", device))
     if drive.tone != "quiet":
-        parts = ["drive", _figure(row.efficiencies).text, *(f"{d} {text}" for text, d in others)]
+        parts = ["drive", _figure_text(row.efficiencies), *(f"{d} {text}" for text, d in others)]
         return Finding(text=drive.text, remark=", ".join(parts))
     if not others:
         return drive

@@ -24,7 +24,7 @@ from wattload.reports.runs.phases import leading, overlap, timed_parts
 from wattload.reports.stats.comparison import Row, compare, compares_work
 from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
 from wattload.reports.stats.effects import mean_log
-from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule
+from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, RunFigure, per_joule
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import ACTIVITIES, label
@@ -63,7 +63,9 @@ class Bar:
 
     ``marks`` are the figures of the valid runs, of which there are ``run_count``; a run whose
     energy is excluded has no mark. A figure known as bounds has ``value`` ``None`` and its ends in
-    ``lower`` and ``upper``. ``letter`` is empty beyond the last letter.
+    ``lower`` and ``upper``. ``uncertainty`` is the largest of an energy's figures, at k = 2, in
+    the unit of the chart; ``None`` if one of them has none. ``letter`` is empty beyond the last
+    letter.
     """
 
     arm: str
@@ -73,6 +75,7 @@ class Bar:
     run_count: int = 0
     lower: float | None = None
     upper: float | None = None
+    uncertainty: float | None = None
 
     @property
     def mean_count(self) -> int:
@@ -442,7 +445,17 @@ def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float])
         run_count=len(point.compared.arms.get(arm, ())),
         lower=shown(min(lowers)) if lowers else None,
         upper=shown(max(uppers)) if uppers else None,
+        uncertainty=None if centre is None else _uncertainty(shown(centre), figures),
     )
+
+
+def _uncertainty(value: float, figures: Sequence[RunFigure]) -> float | None:
+    """Return the largest relative uncertainty of energies at k = 2, times ``value``."""
+    known = [each for each in figures if each.value]
+    shares = [
+        abs(each.uncertainty / each.value) for each in known if each.uncertainty and each.value
+    ]
+    return max(shares) * abs(value) if shares and len(shares) == len(known) else None
 
 
 def _no_energy(point: ShownPoint) -> str:

@@ -784,6 +784,18 @@ def _other_parts(question: Question, point: ShownPoint, phase: str) -> Iterator[
             yield from itertools.islice(found, 1)
 
 
+def _is_unknown(row: Row) -> bool:
+    """Return whether the uncertainty of a figure that counts is larger than the figure."""
+    return any(
+        each.value is not None
+        and each.uncertainty is not None
+        and each.uncertainty > abs(each.value)
+        for figures in row.figures.values()
+        for each in figures
+        if each.valid
+    )
+
+
 def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None = None) -> Answer:
     """Return the verdict of a row of two arms, with the ratio in the leader's favour.
 
@@ -793,6 +805,14 @@ def answer(question: Question, row: Row, arms: Sequence[str], shown: Row | None 
         arms: the names of A and B.
         shown: the row whose ratio is shown; by default the same.
     """
+    if question == "energy" and _is_unknown(row):
+        return Answer(
+            question=question,
+            outcome="inconclusive",
+            verdict=INCONCLUSIVE,
+            reason="the uncertainty of an energy is larger than the energy",
+            row=row,
+        )
     outcome: Outcome | None = "inconclusive"
     if row.verdict.leader:
         outcome = "won" if row.call == row.verdict.leader else None

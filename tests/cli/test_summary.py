@@ -150,13 +150,13 @@ def test_the_energy_is_for_the_work_and_power_is_in_the_window() -> None:
         r"0\.3055 ± 0\.0031 Wh for the work \(16\.96 W, \S+ MB/s per W in the window\)", energy
     )
     assert tail == (
-        "0.3034 ± 0.0030 Wh in the window; tail 7.56 J ± 0.40 J within 30.0 s; "
+        "0.3034 ± 0.0030 Wh in the window; tail 7.56 ± 0.40 J within 30.0 s; "
         "measured by a meter or a rail sensor"
     )
     assert len(energy) < 86
     energy, tail = energy_of(measured(is_at_least=True))
     assert energy.startswith("at least 0.3055 ± 0.0031 Wh for the work (")
-    assert " in the window; tail at least 7.56 J" in tail
+    assert " in the window; tail at least 7.56 ± 0.40 J" in tail
 
 
 def test_an_unknown_uncertainty_has_its_reason() -> None:

@@ -19,6 +19,7 @@ from wattload.results.quantity import (
     scale_for,
     scaled,
     whole,
+    with_uncertainty,
 )
 
 
@@ -46,6 +47,22 @@ from wattload.results.quantity import (
 )
 def test_quantities_are_scaled_to_decimal_units(value: float, unit: Unit, text: str) -> None:
     assert quantity(value, unit).replace("\u00a0", " ") == text
+
+
+@pytest.mark.parametrize(
+    ("value_j", "uncertainty_j", "text"),
+    [
+        (219.34, 4.96, "219.3 ± 5.0 J"),
+        (153.4, 14.2, "153 ± 14 J"),
+        (-0.02, 1.5, "0.0 ± 1.5 J"),
+        (1100.0, 11.0, "0.3056 ± 0.0031 Wh"),
+        (35.9, None, "35.90 J"),
+    ],
+)
+def test_a_value_has_the_decimals_of_its_uncertainty(
+    value_j: float, uncertainty_j: float | None, text: str
+) -> None:
+    assert with_uncertainty(value_j, uncertainty_j, Unit.JOULES).replace("\u00a0", " ") == text
 
 
 @pytest.mark.parametrize(

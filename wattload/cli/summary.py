@@ -50,9 +50,7 @@ from wattload.results.quantity import (
     listed,
     number,
     quantity,
-    scale_for,
-    scaled,
-    with_unit,
+    with_uncertainty,
 )
 from wattload.results.reading import run_of, view_of
 
@@ -262,7 +260,7 @@ def _energy(energy: Energy) -> str:
         )
         measurand = "for the work"
     at_least = "at least " if energy.is_at_least else ""
-    text = f"{at_least}{_with_margin(value_j, margin_j)} {measurand}"
+    text = f"{at_least}{with_uncertainty(value_j, margin_j, Unit.JOULES)} {measurand}"
     parts = [power]
     if per_j is not None:
         text += f", {number(1e6 / per_j, 3)} µJ per {energy.amount_name}"
@@ -272,18 +270,11 @@ def _energy(energy: Energy) -> str:
     return f"{text} ({', '.join(parts)}{within})"
 
 
-def _with_margin(value_j: float, margin_j: float | None) -> str:
-    """Return an energy and its uncertainty in one unit; the uncertainty only if it is known."""
-    scale = scale_for(Unit.JOULES, value_j)
-    margin = "" if margin_j is None else f" ± {scaled(margin_j, scale, 2)}"
-    return with_unit(scaled(value_j, scale) + margin, scale)
-
-
 def _tail(energy: Energy) -> str:
     """Return what energy for the work consists of, or why there is none, for words that follow."""
     if energy.work_j is not None:
         assert energy.energy_j is not None
-        window = _with_margin(energy.energy_j, energy.uncertainty_j)
+        window = with_uncertainty(energy.energy_j, energy.uncertainty_j, Unit.JOULES)
         return f"{window} in the window; tail {tail_text(energy)}; "
     if energy.energy_j is not None and energy.no_tail:
         return f"for the work unknown ({energy.no_tail.rstrip('.')}); "

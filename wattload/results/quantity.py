@@ -156,6 +156,31 @@ def quantity(value: float | None, unit: Unit, digits: int = DIGITS) -> str:
     return with_unit(scaled(value, scale, digits), scale)
 
 
+def with_uncertainty(value: float, uncertainty: float | None, unit: Unit) -> str:
+    """Return a value and its uncertainty in one unit: ``219.3 ± 5.0 J``; alone if it has none."""
+    scale = scale_for(unit, value)
+    return with_unit(plus_minus(value, uncertainty, scale), scale)
+
+
+def plus_minus(value: float, uncertainty: float | None, scale: Scale, digits: int = DIGITS) -> str:
+    """Return a value with as many decimals as its uncertainty, which has two digits.
+
+    Args:
+        value: the value.
+        uncertainty: half the width of its interval; ``None`` if unknown.
+        scale: the scale of both.
+        digits: the significant digits of a value without uncertainty.
+    """
+    if not uncertainty or out_of_range(value) or out_of_range(uncertainty):
+        return scaled(value, scale, digits)
+    shown, margin = scale.shown(value), number(scale.shown(uncertainty), 2)
+    if "e" in margin or abs(shown) >= _EXPONENT_FROM:
+        return f"{scaled(value, scale, digits)} ± {margin}"
+    decimals = len(margin.partition(".")[2])
+    rounded = round(shown, decimals) or 0.0  # not -0.0
+    return f"{rounded:,.{decimals}f} ± {margin}".replace(",", THIN_SPACE)
+
+
 def duration_scale(seconds: float) -> Scale:
     """Return the unit that suits a duration: hours, minutes or seconds."""
     if seconds < 2 * _MINUTE_S:

@@ -366,7 +366,7 @@ def test_a_job_has_the_tail_of_its_last_phase() -> None:
 
 def test_a_tail_is_printed_with_its_time_and_whether_it_went_on() -> None:
     tail = {"energy_j": 100.0, "tail_j": 12.0, "tail_uncertainty_j": 1.0, "rest_s": 30.0}
-    assert plain(tail_text(energy(**tail))) == "12.0 J ± 1.0 J within 30.0 s"
+    assert plain(tail_text(energy(**tail))) == "12.0 ± 1.0 J within 30.0 s"
     more = energy(**{**tail, "is_at_least": True})
-    assert plain(tail_text(more)) == "at least 12.0 J ± 1.0 J within 30.0 s"
+    assert plain(tail_text(more)) == "at least 12.0 ± 1.0 J within 30.0 s"
     assert tail_text(energy(energy_j=100.0)) == MISSING

@@ -375,6 +375,25 @@ def test_more_of_a_share_is_better_and_not_faster() -> None:
     assert known(found.speed).interval_text == "95\u00a0% CI 13.9 to 14.1\u00a0points"
 
 
+def with_uncertainty(made_run: Run, share: float) -> Run:
+    """Return a run whose energies are uncertain by a share of them."""
+    power = made_run.record.power
+    energies = [
+        each.model_copy(update={"uncertainty_j": share * each.energy_j} if each.energy_j else {})
+        for each in power.energy
+    ]
+    power = power.model_copy(update={"energy": energies})
+    return replace(made_run, record=made_run.record.model_copy(update={"power": power}))
+
+
+def test_an_energy_less_than_its_uncertainty_has_no_ratio() -> None:
+    runs = session({"A": [1e9] * 8, "B": [2e9] * 8}, **REAL)
+    found = row([with_uncertainty(each, 1.2) for each in runs]).energy
+    assert found is not None
+    assert (found.winner, found.ratio_text) == (None, "")
+    assert found.reason == "the uncertainty of an energy is larger than the energy"
+
+
 def without_power(made_run: Run) -> Run:
     power = made_run.record.power.model_copy(
         update={"energy": (), "requested": "none", "sources": ()}
