@@ -379,7 +379,11 @@ def with_uncertainty(made_run: Run, share: float) -> Run:
     """Return a run whose energies are uncertain by a share of them."""
     power = made_run.record.power
     energies = [
-        each.model_copy(update={"uncertainty_j": share * each.energy_j} if each.energy_j else {})
+        each.model_copy(
+            update=dict.fromkeys(("uncertainty_j", "work_uncertainty_j"), share * each.energy_j)
+        )
+        if each.energy_j
+        else each
         for each in power.energy
     ]
     power = power.model_copy(update={"energy": energies})
