@@ -110,11 +110,17 @@ def integrate_profile(
         covered_j=covered_j,
         covered_s=covered_s,
         seconds=seconds,
-        coverage=min(1.0, covered_s / seconds) if seconds else 0.0,
+        coverage=_share(covered_s, seconds),
         sample_count=sum(trace.sample_count(*window) for window in windows),
         evidence=weakest(trace.evidence(*window) for window in windows),
         curves=curves,
     )
+
+
+def _share(covered_s: float, seconds: float) -> float:
+    """Return the share of a time that is covered, by whole nanoseconds: sums leave fractions."""
+    covered_ns, whole_ns = round(covered_s * NS_PER_S), round(seconds * NS_PER_S)
+    return min(1.0, covered_ns / whole_ns) if whole_ns else 0.0
 
 
 def _coverage_reason(covered_j: float, covered_s: float, seconds: float) -> str | None:

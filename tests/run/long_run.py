@@ -19,6 +19,7 @@ import numpy as np
 from wattload.core.host.counters import ProcessTree, rank_facts
 from wattload.core.power import (
     SMART,
+    Accuracy,
     Bounds,
     Boxcar,
     Channel,
@@ -65,7 +66,7 @@ def _facts(name: str, evidence: Evidence, sensor: Sensor) -> SourceFacts:
         sensor=sensor,
         period_s=0.1,
         resolution_w=0.01,
-        accuracy_percent=3.0,
+        accuracy=Accuracy(reading_percent=3.0),
     )
 
 
