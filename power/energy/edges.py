@@ -217,10 +217,7 @@ class Edges:
         """Return the edge if readings settle later than a response that was not calibrated."""
         if self._is_calibrated or after.is_steady or not before.is_steady:
             return None
-        at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
-        next_ns = (
-            int(self._moments_ns[at]) if at < self._moments_ns.size else int(self._time_ns[-1])
-        )
+        next_ns = self._next_ns(time_ns)
         for times in SLOW_TIMES:
             if next_ns < time_ns + times * self._clean_ns + self._span_ns:
                 return None
@@ -237,6 +234,12 @@ class Edges:
         at = int(np.searchsorted(self._moments_ns, time_ns, "right"))
         return int(np.append(self._moments_ns[at : at + 1], self._time_ns[-1])[0])
 
+    def _some_moments_ns(self) -> list[int]:
+        """Return known moments, spread over the run, at which the delay is looked at."""
+        every = max(1, self._moments_ns.size // RISES_MAX)
+        moments_ns: list[int] = self._moments_ns[::every].tolist()
+        return moments_ns
+
     def _rises_late_s(self) -> list[float]:
         """Return by how much later than ``tau_s`` rises from a steady power show.
 
@@ -246,7 +249,7 @@ class Edges:
         late_s: list[float] = []
         if self._is_calibrated or not self._settle_ns:
             return late_s
-        for time_ns in self._moments_ns[:: max(1, self._moments_ns.size // RISES_MAX)].tolist():
+        for time_ns in self._some_moments_ns():
             before, after = self._before(time_ns), self._after(time_ns)
             if before is None or after is None or not before.is_steady:
                 continue
@@ -267,7 +270,7 @@ class Edges:
         if self._is_calibrated or self._quantum_j is not None:
             return 0.0
         late_s: list[float] = []
-        for time_ns in self._moments_ns[:: max(1, self._moments_ns.size // RISES_MAX)].tolist():
+        for time_ns in self._some_moments_ns():
             until_ns = min(self._next_ns(time_ns), time_ns + round(FALL_S * NS_PER_S))
             until_ns = min(until_ns, int(self._time_ns[-1]))
             if until_ns < time_ns + self._clean_ns + round(FALL_MOST_S * NS_PER_S):

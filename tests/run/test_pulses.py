@@ -371,14 +371,10 @@ def test_run_without_time_or_data_is_not_calibrated(files: list[Path], tmp_path:
     assert "data" in report.not_calibrated
 
 
-@pytest.mark.usefixtures("_quick")
-def test_drive_that_refuses_reads_does_not_fail_the_run(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pulses, "direct_alignment", lambda _: 3)
-    folder = tmp_path / "run1"
+def calibrating(folder: Path) -> PowerSession:
+    """Return a session, in a new folder, that calibrates a good meter."""
     folder.mkdir()
-    session = PowerSession.open(
+    return PowerSession.open(
         cast("Sampling", Meter(folder, SessionCalibrations(), state=0, is_noisy=False)),
         PowerConfig(),
         folder,
@@ -387,6 +383,14 @@ def test_drive_that_refuses_reads_does_not_fail_the_run(
         block_devices=[],
         calibrates=True,
     )
+
+
+@pytest.mark.usefixtures("_quick")
+def test_drive_that_refuses_reads_does_not_fail_the_run(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulses, "direct_alignment", lambda _: 3)
+    session = calibrating(tmp_path / "run1")
     recorder = PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=dict)
     session.up(recorder, files)
     assert "could not be loaded" in session.down(recorder).not_calibrated
@@ -404,16 +408,6 @@ def test_idle_baseline_follows_a_load_that_failed_late(
 
     monkeypatch.setattr(power_session, "load_drives", fail)
     monkeypatch.setattr(time, "sleep", slept_s.append)
-    folder = tmp_path / "run1"
-    folder.mkdir()
-    session = PowerSession.open(
-        cast("Sampling", Meter(folder, SessionCalibrations(), state=0, is_noisy=False)),
-        PowerConfig(),
-        folder,
-        host="box",
-        devices=["nvme0"],
-        block_devices=[],
-        calibrates=True,
-    )
+    session = calibrating(tmp_path / "run1")
     session.up(PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=dict), files)
     assert max(slept_s) == pulses.BASELINE_S
