@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
+from typing import NamedTuple
 
 from wattload.core.record.energy import FOLLOWED
 from wattload.core.record.phase import PhaseWindow
@@ -14,7 +14,7 @@ from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Window
 
 SLACK_NS = NS_PER_S // 100
-"""Work that reaches by less than this into a rest is not in it."""
+"""Work that reaches by less than this into a rest or another phase is not in it."""
 NEAR_NS = NS_PER_S
 """A rest or further work follows an interval directly if it begins within this time."""
 
@@ -57,33 +57,6 @@ class RunTimes:
         )
 
 
-def rests_behind(rests: Iterable[Window], windows: Iterable[PhaseWindow]) -> list[Window]:
-    """Return the rests from the end of the last rank of the interval that each follows.
-
-    The rank that records a rest knows only its own end; others may end up to ``NEAR_NS`` later.
-    """
-    intervals = [
-        interval
-        for window in windows
-        if window.timed and not window.is_part
-        for interval in window.intervals
-    ]
-    return [
-        (
-            max(
-                (
-                    end_ns
-                    for start_ns, end_ns in intervals
-                    if start_ns <= rest_ns < end_ns < min(rest_ns + NEAR_NS, until_ns)
-                ),
-                default=rest_ns,
-            ),
-            until_ns,
-        )
-        for rest_ns, until_ns in rests
-    ]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
     """The rests directly behind a phase's intervals, or the ``reason`` why it has no tail."""
@@ -92,66 +65,69 @@ class Tail:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _End:
+class _End(NamedTuple):
     """The end of an interval of a phase; of several at once, that of the longest is the last."""
 
     time_ns: int
     phase_ns: int
-    index: int
+    number: int
 
 
-def tails(windows: Iterable[PhaseWindow], times: RunTimes) -> list[Tail]:
+def tails(windows: Sequence[PhaseWindow], times: RunTimes) -> list[Tail]:
     """Return the tail of each timed phase of a host.
 
-    A rest belongs to the phase that ended last before it; of several, to the longest. A phase has a
-    tail only if each of its intervals is followed directly by a rest, or by timed work, in whose
-    window the energy then is: otherwise energy that it left behind is in no window.
+    A rest belongs to the phase that ended last before it; of several, to the longest. It begins
+    when the last rank ends: the rank that records it knows only its own end, and others may end up
+    to ``NEAR_NS`` later.
     """
-    windows = list(windows)
     begun = sorted(
-        (
-            (start_ns, _End(end_ns, window.end_ns - window.start_ns, index))
-            for index, window in enumerate(windows)
-            if not window.is_part
-            for start_ns, end_ns in window.intervals
-        ),
-        key=itemgetter(0),
+        (start_ns, _End(end_ns, window.end_ns - window.start_ns, number))
+        for number, window in enumerate(windows)
+        if not window.is_part
+        for start_ns, end_ns in window.intervals
     )
+    starts_ns = [start_ns for start_ns, _ in begun]
+    last_ends = list(accumulate((end for _, end in begun), max, initial=_End(0, 0, 0)))
+
+    def last_begun_by(time_ns: int) -> _End:
+        """Return the last end of the intervals that begin until a time."""
+        return last_ends[bisect_right(starts_ns, time_ns)]
+
     rests: dict[_End, Window] = {}
     for rest_ns, until_ns in times.rests:
-        ends = [end for _, end in begun if rest_ns - NEAR_NS <= end.time_ns <= rest_ns + SLACK_NS]
-        if ends:
-            rests[max(ends)] = max(ends).time_ns, until_ns
-    starts_ns = [start_ns for start_ns, _ in begun]
-    last_ends = list(accumulate((end for _, end in begun), max))
-    followers: list[dict[_End, str]] = [{} for _ in windows]
-    for _, end in begun:
-        last = last_ends[bisect_right(starts_ns, end.time_ns + NEAR_NS) - 1]
-        followers[end.index][end] = windows[last.index].name if last > end else ""
-    return [_tail(window, followers[index], rests, times) for index, window in enumerate(windows)]
+        last = last_begun_by(rest_ns)
+        if abs(last.time_ns - rest_ns) < NEAR_NS and last.time_ns < until_ns:
+            rests[last] = last.time_ns, until_ns
+    found = []
+    for number, window in enumerate(windows):
+        ends = [end for _, end in begun if end.number == number]
+        followers = {end: last_begun_by(end.time_ns + NEAR_NS) for end in ends if end not in rests}
+        names = [windows[last.number].name if last > end else "" for end, last in followers.items()]
+        found.append(_tail(window, [rests[end] for end in ends if end in rests], names, times))
+    return found
 
 
 def _tail(
-    window: PhaseWindow,
-    followers: Mapping[_End, str],
-    rests: Mapping[_End, Window],
-    times: RunTimes,
+    window: PhaseWindow, rests: Sequence[Window], followers: Sequence[str], times: RunTimes
 ) -> Tail:
-    """Return the tail of a phase with the work that follows each of its ends, empty for none."""
+    """Return the tail of a phase by its own rests.
+
+    A phase has a tail only if each of its other intervals is followed directly by timed work, in
+    whose window the energy then is (``followers``, empty for none): otherwise energy that it left
+    behind is in no window.
+    """
+    busy = next((name for rest in rests if (name := times.work_in(*rest))), "")
+    reason = f"{busy} ran in its rest" if busy else ""
     if window.is_part:
-        return Tail(reason="it is a part of another phase")
-    own = [rests[end] for end in followers if end in rests]
-    if not any(until_ns > window.end_ns for _, until_ns in times.rests):
-        return Tail(reason="no rest followed it")
-    if not all(name or end in rests for end, name in followers.items()):
-        if not own:
-            return Tail(reason="no rest followed it")
-        return Tail(reason=f"{len(own)} of {len(followers)} intervals have a rest behind them")
-    if not own:
-        return Tail(reason=f"no tail of its own: {[*followers.values()][-1]} {FOLLOWED}")
-    busy = next((name for rest in own if (name := times.work_in(*rest))), "")
-    return Tail(reason=f"{busy} ran in its rest") if busy else Tail(windows=own)
+        reason = "it is a part of another phase"
+    elif not any(until_ns > window.end_ns for _, until_ns in times.rests):
+        reason = "no rest followed it"
+    elif not all(followers):
+        count = len(rests) + len(followers)
+        reason = f"{len(rests)} of {count} intervals have a rest behind them"
+    elif not rests:
+        reason = f"no tail of its own: {followers[-1]} {FOLLOWED}"
+    return Tail(reason=reason) if reason else Tail(windows=rests)
 
 
 def overlapping(window: PhaseWindow, windows: Iterable[PhaseWindow]) -> list[str]:

@@ -23,7 +23,7 @@ from wattload.core.units import NS_PER_S
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import Response, phase_uncertainty_s
 from wattload.power.energy.sensor import updates, usual_s
-from wattload.power.energy.trace import Times, Values
+from wattload.power.energy.trace import Values
 
 STEADY_READS = 4
 """Power is judged by at least so many updates, and over the time in which a step settles."""
@@ -161,18 +161,6 @@ class Edges:
     def between_j(self, start_ns: int, end_ns: int) -> float:
         """Return the energy from one moment to another."""
         return self.at(end_ns).energy_j - self.at(start_ns).energy_j
-
-    def energy_j(self, start_ns: int, end_ns: int, time_ns: Times) -> Values:
-        """Return joules from ``start_ns`` to each time until ``end_ns``, shape (n,).
-
-        It is the course of the readings, moved to the energies at both edges.
-        """
-        late_ns = round(self.response.tau_s * NS_PER_S)
-        borders_ns = np.array([start_ns, end_ns])
-        read_j = self.profile.cumulative(borders_ns + late_ns)[0]
-        moved_j = read_j - (0.0, self.between_j(start_ns, end_ns))
-        joules: Values = self.profile.cumulative(time_ns + late_ns)[0]
-        return joules - np.interp(time_ns - start_ns, borders_ns - start_ns, moved_j)
 
     def _edge(self, time_ns: int) -> Edge:
         before, after = self._before(time_ns), self._after(time_ns)

@@ -1,26 +1,26 @@
-"""Energy of windows of time as readings or limits show it, and its share of each moment.
+"""Energy of the windows of a phase, which are integrated together, and how far readings cover them.
 
-The windows of a phase are integrated together. If readings cover less than 95 % of them, there is
-no energy. A hole has the widest limit, or else the mean power of the time around it: an interval of
-its own length on each side (at an edge of the window, on one side).
+If readings cover less than 95 % of the windows, there is no energy. A hole between readings of
+power has the power around it (``fill_holes``), one between limits the widest of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from wattload.core.power import Channel, Counter, Evidence, Sensor, weakest
+from wattload.core.power import Bounds, Channel, Counter, Evidence, SourceFacts, weakest
 from wattload.core.units import NS_PER_S, format_percent
 from wattload.power.energy.profile import Profile
-from wattload.power.energy.trace import Times, Trace, Values
+from wattload.power.energy.trace import Times, Trace, Values, refused_energy
 
 Window = tuple[int, int]
 """Start and end in ns of CLOCK_MONOTONIC."""
+
+Course = Callable[[Times], Values]
+"""Joules or bytes up to each time, shape (n,): only differences have a meaning."""
 
 COVERAGE_FACTOR = 2.0
 """k: expanded uncertainty is twice the standard one, about 95 % (JCGM 100:2008, 6.2)."""
@@ -30,58 +30,29 @@ QUANTUM_SHARE_MAX = 0.005
 """A counter is too coarse for a window if its step reaches this share of the energy."""
 
 
-class Curve(Protocol):
-    """The course of energy in one window."""
-
-    def energy_j(self, time_ns: Times) -> Values:
-        """Return joules from the window's start up to each time in it, shape (n,)."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """Energy of one trace in the windows of one phase.
+    """Energy of one trace in the windows of one phase, holes included.
 
-    If ``energy_j`` and ``mean_w`` are ``None``, ``reason`` says why; else ``reason`` is ``None``.
-    ``covered_j`` and ``covered_s`` are the observed part; ``coverage`` in [0, 1] is ``covered_s``
-    of ``seconds``. If it is less than 1, ``energy_j`` includes the holes. ``curves`` are the course
-    of the energy in each window.
+    If ``energy_j`` is ``None``, ``reason`` says why. ``coverage`` in [0, 1] is the share of the
+    windows that readings cover.
     """
 
     energy_j: float | None
-    mean_w: float | None
-    reason: str | None
-    covered_j: float
-    covered_s: float
-    seconds: float
+    reason: str
     coverage: float
     sample_count: int
     evidence: Evidence
-    curves: Sequence[Curve] = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WindowCurve:
-    """The course of energy in one window: ``observed`` with holes, ``filled`` without."""
-
-    observed: Profile
-    filled: Profile
-
-    def energy_j(self, time_ns: Times) -> Values:
-        """Return joules from the window's start up to each time in it, shape (n,)."""
-        return self.filled.cumulative(time_ns)[0]
-
-
-def integrate_profile(
+def window_result(
     trace: Trace,
     profile: Profile,
-    sensor: Sensor,
+    facts: SourceFacts,
     windows: Sequence[Window],
-    curves: Sequence[Curve] | None = None,
+    energy_j: float,
 ) -> WindowResult:
-    """Return the energy of a trace's power over time in some windows, which do not overlap.
-
-    ``curves`` are the course of the energy in each window if it is not that of ``profile``.
+    """Return the energy of some windows, which do not overlap, or why readings do not show it.
 
     Raises:
         ValueError: a window ends before it starts.
@@ -91,118 +62,80 @@ def integrate_profile(
             raise ValueError(
                 f"a window must not end before it starts, got {start_ns} to {end_ns} ns"
             )
-    at_ns = np.array(windows, dtype=np.int64).reshape(-1)
-    joules, observed_s = (np.diff(each.reshape(-1, 2)).sum() for each in profile.cumulative(at_ns))
-    covered_j, covered_s = float(joules), float(observed_s)
-    seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
-    curves = curves or [window_curve(profile, trace.key.channel, *window) for window in windows]
-    energy_j = math.fsum(
-        float(curve.energy_j(np.array([end_ns]))[0])
-        for curve, (_, end_ns) in zip(curves, windows, strict=True)
+    seconds = seconds_of(windows)
+    covered_s = np.diff(profile.cumulative(np.array(windows))[1]).sum()
+    # By whole nanoseconds: sums of seconds leave fractions.
+    covered_ns, whole_ns = round(float(covered_s) * NS_PER_S), round(seconds * NS_PER_S)
+    coverage = min(1.0, covered_ns / whole_ns) if whole_ns else 0.0
+    reason = (
+        (uncovered(coverage) if seconds else "the window is empty")
+        or _too_coarse(facts, energy_j, seconds)
+        or refused_energy(energy_j, seconds, may_be_negative=facts.may_be_negative)
     )
-    reason = _coverage_reason(covered_j, covered_s, seconds)
-    if reason is None and isinstance(sensor, Counter) and trace.key.channel is Channel.ENERGY_J:
-        reason = _quantum_reason(sensor, energy_j, seconds)
     return WindowResult(
         energy_j=None if reason else energy_j,
-        mean_w=None if reason else energy_j / seconds,
         reason=reason,
-        covered_j=covered_j,
-        covered_s=covered_s,
-        seconds=seconds,
-        coverage=_share(covered_s, seconds),
-        sample_count=sum(trace.sample_count(*window) for window in windows),
+        coverage=coverage,
+        sample_count=sum(trace.values(*window).size for window in windows),
         evidence=weakest(trace.evidence(*window) for window in windows),
-        curves=curves,
     )
 
 
-def _share(covered_s: float, seconds: float) -> float:
-    """Return the share of a time that is covered, by whole nanoseconds: sums leave fractions."""
-    covered_ns, whole_ns = round(covered_s * NS_PER_S), round(seconds * NS_PER_S)
-    return min(1.0, covered_ns / whole_ns) if whole_ns else 0.0
+def seconds_of(windows: Iterable[Window]) -> float:
+    return sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
 
 
-def _coverage_reason(covered_j: float, covered_s: float, seconds: float) -> str | None:
-    if not seconds:
-        return "the window is empty"
-    if covered_s <= 0:
-        return "no reading covers the window"
-    if covered_s < COVERAGE_MIN * seconds:
-        return (
-            f"readings cover {format_percent(covered_s / seconds, 1)} of the window "
-            f"({covered_j:.6g} J in {covered_s:.6g} of {seconds:.6g} s); "
-            f"at least {format_percent(COVERAGE_MIN)} are required"
-        )
-    return None
+def uncovered(coverage: float) -> str:
+    """Return why times that readings cover so far have no energy; empty if they have one."""
+    if coverage >= COVERAGE_MIN:
+        return ""
+    if coverage <= 0:
+        return "no reading covers the time"
+    return (
+        f"readings cover {format_percent(coverage, 1)} of the time; "
+        f"at least {format_percent(COVERAGE_MIN)} are required"
+    )
 
 
-def _quantum_reason(sensor: Counter, energy_j: float, seconds: float) -> str | None:
+def _too_coarse(facts: SourceFacts, energy_j: float, seconds: float) -> str:
+    sensor = facts.sensor
+    if not isinstance(sensor, Counter):
+        return ""
     step_j = max(sensor.quantum_j, sensor.update_period_s * energy_j / seconds)
     if energy_j > 0 and step_j < QUANTUM_SHARE_MAX * energy_j:
-        return None
+        return ""
     return (
         f"the counter's step of {step_j:.6g} J is too coarse for {energy_j:.6g} J; it must be "
         f"under {format_percent(QUANTUM_SHARE_MAX, 1)} of the energy"
     )
 
 
-def window_curve(profile: Profile, channel: Channel, start_ns: int, end_ns: int) -> WindowCurve:
-    """Return the course of energy from ``start_ns`` to ``end_ns``; see ``WindowResult``."""
-    observed = profile.clip(start_ns, end_ns)
-    fill_w = observed.outside_w
-    extremes_w = observed.range_w(start_ns, end_ns)
-    if fill_w is None and extremes_w is not None and channel is Channel.LOWER_W:
-        fill_w = extremes_w[0]
-    elif fill_w is None and extremes_w is not None and channel is Channel.UPPER_W:
-        fill_w = extremes_w[1]
-    return WindowCurve(
-        observed=observed, filled=fill_holes(observed, start_ns, end_ns, power_w=fill_w)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Limits:
+    """Bounds of power over time, or the power of a data sheet; ``hole_w`` is that in holes."""
 
+    trace: Trace
+    profile: Profile
+    facts: SourceFacts
+    hole_w: float
 
-def fill_holes(
-    inside: Profile, start_ns: int, end_ns: int, *, power_w: float | None = None
-) -> Profile:
-    """Return a window's profile with its holes filled: by ``power_w``, else by their neighbours.
+    @classmethod
+    def of(cls, trace: Trace, profile: Profile, facts: SourceFacts) -> Limits:
+        """Return limits whose holes have what bounds all states, or else the widest of the run."""
+        is_lower = trace.key.channel is Channel.LOWER_W
+        hole_w, watts = None, profile.start_w
+        if isinstance(facts.sensor, Bounds):
+            hole_w = facts.sensor.lowest_w if is_lower else facts.sensor.highest_w
+        if hole_w is None:
+            hole_w = float(watts.min() if is_lower else watts.max()) if watts.size else 0.0
+        return cls(trace=trace, profile=profile, facts=facts, hole_w=hole_w)
 
-    ``inside`` has no piece beyond the window. A window without any piece is at 0 W.
-    """
-    whole = replace(inside, observed=np.ones(inside.start_ns.size))
-    from_ns, to_ns = inside.holes(start_ns, end_ns)
-    if not from_ns.size:
-        return whole
-    watts = _neighbour_w(inside, from_ns, to_ns)
-    if power_w is not None:
-        watts = np.full(from_ns.size, power_w)
-    return whole.merged(
-        Profile(
-            start_ns=from_ns,
-            end_ns=to_ns,
-            start_w=watts,
-            end_w=watts,
-            observed=np.ones(watts.size),
-        )
-    )
+    def result(self, windows: Sequence[Window]) -> WindowResult:
+        """Return the energy of some windows, which do not overlap."""
+        energy_j = float(np.diff(self.energy_j(windows, np.array(windows))).sum())
+        return window_result(self.trace, self.profile, self.facts, windows, energy_j)
 
-
-def _neighbour_w(inside: Profile, from_ns: Times, to_ns: Times) -> Values:
-    """Return the mean power of both sides of each hole, or of one side if the other is unknown."""
-    length_ns = to_ns - from_ns
-    sides = [
-        _mean_w(inside, from_ns - length_ns, from_ns),
-        _mean_w(inside, to_ns, to_ns + length_ns),
-    ]
-    known = [~np.isnan(side) for side in sides]
-    total_w = np.nansum(sides, axis=0)
-    watts: Values = total_w / np.maximum(np.sum(known, axis=0), 1)
-    return watts
-
-
-def _mean_w(inside: Profile, from_ns: Times, to_ns: Times) -> Values:
-    """Return the mean power of the observed part of each interval, NaN if nothing was observed."""
-    from_j, from_s = inside.cumulative(from_ns)
-    to_j, to_s = inside.cumulative(to_ns)
-    seconds = to_s - from_s
-    is_known = seconds > 0
-    return np.where(is_known, (to_j - from_j) / np.where(is_known, seconds, 1.0), np.nan)
+    def energy_j(self, windows: Sequence[Window], time_ns: Times) -> Values:
+        """Return joules up to each time, in any windows: only differences have a meaning."""
+        joules, covered_s = self.profile.cumulative(time_ns)
+        return joules + self.hole_w * (time_ns / NS_PER_S - covered_s)

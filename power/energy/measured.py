@@ -21,10 +21,9 @@ from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     Window,
     WindowResult,
-    fill_holes,
-    integrate_profile,
+    window_result,
 )
-from wattload.power.energy.profile import Profile
+from wattload.power.energy.profile import Profile, fill_holes
 from wattload.power.energy.trace import Times, Trace, Values
 from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
 
@@ -42,19 +41,6 @@ class Idle:
 
     watts: float
     uncertainty_w: float
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeCurve:
-    """The course of energy in a window by its edges."""
-
-    edges: Edges
-    start_ns: int
-    end_ns: int
-
-    def energy_j(self, time_ns: Times) -> Values:
-        """Return joules from the window's start up to each time in it, shape (n,)."""
-        return self.edges.energy_j(self.start_ns, self.end_ns, time_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,7 +73,7 @@ class MeasuredPower:
         """Return the power that a profile with at least one piece shows."""
         quiet = [window for window in (times.before, times.after) if window is not None]
         sensor = sensor_record(facts, profile, quiet, calibrations)
-        whole = fill_holes(profile, int(profile.start_ns[0]), int(profile.end_ns[-1]))
+        whole = fill_holes(profile)
         is_counter = isinstance(facts.sensor, Counter)
         remarks = []
         if not is_counter and drops_too_fast(whole, sensor, facts.sensor):
@@ -125,8 +111,21 @@ class MeasuredPower:
 
     def result(self, windows: Sequence[Window]) -> WindowResult:
         """Return the energy of some windows, which do not overlap."""
-        curves = [EdgeCurve(self.edges, *window) for window in windows]
-        return integrate_profile(self.trace, self.profile, self.facts.sensor, windows, curves)
+        energy_j = math.fsum(self.edges.between_j(*each) for each in windows)
+        return window_result(self.trace, self.profile, self.facts, windows, energy_j)
+
+    def energy_j(self, windows: Sequence[Window], time_ns: Times) -> Values:
+        """Return joules up to each time in some windows: only differences have a meaning.
+
+        It is the course of the readings, moved to the energies at the edges of the windows.
+        """
+        read, late_ns = self.edges.profile, round(self.edges.response.tau_s * NS_PER_S)
+        border_ns = np.array(windows).reshape(-1)
+        at_j = [self.edges.at(each).energy_j for each in border_ns.tolist()]
+        moved_j = read.cumulative(border_ns + late_ns)[0] - at_j
+        joules: Values = read.cumulative(time_ns + late_ns)[0]
+        joules -= np.interp(time_ns - border_ns[0], border_ns - border_ns[0], moved_j)
+        return joules
 
     def idle(self, window: Window | None) -> Idle | None:
         """Return the power of an idle time without its beginning, in which readings settle."""

@@ -11,7 +11,7 @@ The delay of a sensor is not in it; ``edges`` allows for that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -32,9 +32,8 @@ class Profile:
     """Straight pieces of power, ascending and not overlapping; time between two pieces is a hole.
 
     Piece i runs from ``start_ns[i]`` at ``start_w[i]`` to ``end_ns[i]`` at ``end_w[i]``; all arrays
-    have shape (n,). ``observed`` in [0, 1] is the share of the piece that the sensor measured: less
-    than 1 if a mean over ``window_s`` was read less often than that, and 0 for a hole whose power a
-    model supplies. ``outside_w`` is the power in a hole without a piece, ``None`` if unknown.
+    have shape (n,). ``observed`` in (0, 1] is the share of the piece that the sensor measured: less
+    than 1 if a mean over ``window_s`` was read less often than that.
     """
 
     start_ns: Times
@@ -42,31 +41,26 @@ class Profile:
     start_w: Values
     end_w: Values
     observed: Values
-    outside_w: float | None = None
 
     @classmethod
     def build(
         cls,
-        start_ns: Times,
-        end_ns: Times,
+        time_ns: Times,
         start_w: Values,
         end_w: Values,
         *,
         keep: NDArray[np.bool_],
         observed: Values | None = None,
-        outside_w: float | None = None,
     ) -> Profile:
-        """Return the profile of the pieces that ``keep`` marks, by default fully observed."""
-        count = start_ns.shape[0]
+        """Return the pieces between successive times that ``keep`` marks."""
         # A run of days has millions of pieces: they are not copied without need.
         part = slice(None) if keep.all() else np.flatnonzero(keep)
         return cls(
-            start_ns=start_ns[part],
-            end_ns=end_ns[part],
+            start_ns=time_ns[:-1][part],
+            end_ns=time_ns[1:][part],
             start_w=start_w[part],
             end_w=end_w[part],
-            observed=(np.ones(count) if observed is None else observed)[part],
-            outside_w=outside_w,
+            observed=(np.ones(keep.size) if observed is None else observed)[part],
         )
 
     def touching(self, start_ns: int, end_ns: int) -> slice:
@@ -76,52 +70,13 @@ class Profile:
             int(np.searchsorted(self.start_ns, end_ns, "right")),
         )
 
-    def of(self, pieces: slice | NDArray[np.intp]) -> Profile:
-        return replace(
-            self,
-            start_ns=self.start_ns[pieces],
-            end_ns=self.end_ns[pieces],
-            start_w=self.start_w[pieces],
-            end_w=self.end_w[pieces],
-            observed=self.observed[pieces],
-        )
-
-    def merged(self, *others: Profile) -> Profile:
-        """Return the pieces of several profiles in time order; they must not overlap."""
-        parts = (self, *others)
-        order = np.argsort(np.concatenate([part.start_ns for part in parts]), kind="stable")
-        return replace(
-            self,
-            start_ns=np.concatenate([part.start_ns for part in parts])[order],
-            end_ns=np.concatenate([part.end_ns for part in parts])[order],
-            start_w=np.concatenate([part.start_w for part in parts])[order],
-            end_w=np.concatenate([part.end_w for part in parts])[order],
-            observed=np.concatenate([part.observed for part in parts])[order],
-        )
-
     def holes(self, start_ns: int, end_ns: int) -> tuple[Times, Times]:
         """Return the start and end of each part of an interval without a piece."""
-        inside = self.of(self.touching(start_ns, end_ns))
-        from_ns = np.maximum(np.concatenate(([start_ns], inside.end_ns)), start_ns)
-        to_ns = np.minimum(np.concatenate((inside.start_ns, [end_ns])), end_ns)
+        inside = self.touching(start_ns, end_ns)
+        from_ns = np.maximum(np.concatenate(([start_ns], self.end_ns[inside])), start_ns)
+        to_ns = np.minimum(np.concatenate((self.start_ns[inside], [end_ns])), end_ns)
         is_hole = to_ns > from_ns
         return from_ns[is_hole], to_ns[is_hole]
-
-    def clip(self, start_ns: int, end_ns: int) -> Profile:
-        """Return the part in ``[start_ns, end_ns]``; powers at both cuts are interpolated."""
-        near = self.of(self.touching(start_ns, end_ns))
-        first = np.maximum(near.start_ns, start_ns)
-        last = np.minimum(near.end_ns, end_ns)
-        slope = (near.end_w - near.start_w) / (near.end_ns - near.start_ns)
-        return Profile.build(
-            first,
-            last,
-            near.start_w + slope * (first - near.start_ns),
-            near.end_w - slope * (near.end_ns - last),
-            keep=last > first,
-            observed=near.observed,
-            outside_w=self.outside_w,
-        )
 
     def cumulative(self, time_ns: Times) -> tuple[Values, Values]:
         """Return joules and observed seconds from the first piece up to each time, shapes (n,).
@@ -160,6 +115,26 @@ class Profile:
         return float(ends.min()), float(ends.max())
 
 
+def fill_holes(profile: Profile) -> Profile:
+    """Return a profile with its holes at the mean power around them, and fully observed.
+
+    That is over an interval of the hole's own length on each side.
+    """
+    at = np.flatnonzero(profile.end_ns[:-1] < profile.start_ns[1:])
+    from_ns, to_ns = profile.end_ns[at], profile.start_ns[at + 1]
+    length_ns = to_ns - from_ns
+    sides_ns = np.array([[from_ns - length_ns, from_ns], [to_ns, to_ns + length_ns]])
+    joules, seconds = (np.diff(each, axis=1) for each in profile.cumulative(sides_ns))
+    watts = (joules / seconds).mean(axis=(0, 1))
+    return Profile(
+        start_ns=np.insert(profile.start_ns, at + 1, from_ns),
+        end_ns=np.insert(profile.end_ns, at + 1, to_ns),
+        start_w=np.insert(profile.start_w, at + 1, watts),
+        end_w=np.insert(profile.end_w, at + 1, watts),
+        observed=np.ones(profile.start_ns.size + at.size),
+    )
+
+
 def max_gap_ns(period_s: float) -> int:
     """Return the longest time between two reads that is not a hole, in ns."""
     return round(max(GAP_PERIODS * period_s, GAP_MIN_S) * NS_PER_S)
@@ -195,9 +170,7 @@ def _straight(trace: Trace, gap_ns: int, window_s: float) -> Profile:
     observed = np.ones(step_ns.size)
     if window_s:
         observed = np.minimum(1.0, window_s * NS_PER_S / np.maximum(step_ns, 1))
-    return Profile.build(
-        time_ns[:-1], time_ns[1:], value[:-1], value[1:], keep=keep, observed=observed
-    )
+    return Profile.build(time_ns, value[:-1], value[1:], keep=keep, observed=observed)
 
 
 def _bounds(trace: Trace, sensor: Bounds, gap_ns: int) -> Profile:
@@ -230,7 +203,6 @@ def _bounds(trace: Trace, sensor: Bounds, gap_ns: int) -> Profile:
         start_w=watts,
         end_w=watts,
         observed=np.ones(watts.size),
-        outside_w=sensor.lowest_w if is_lower else sensor.highest_w,
     )
 
 
@@ -264,16 +236,8 @@ def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int
     if largest_w > 0:
         keep &= ~fell | (mean_w <= WRAP_FACTOR_MAX * largest_w)
     resets = np.sort(np.asarray(resets_ns, dtype=np.int64))
-    was_reset = np.searchsorted(resets, time_ns[1:], "right") > np.searchsorted(
-        resets, time_ns[:-1], "right"
-    )
-    return Profile.build(
-        time_ns[:-1],
-        time_ns[1:],
-        mean_w,
-        mean_w,
-        keep=keep & (step_j >= 0) & ~was_reset,
-    )
+    was_reset = np.diff(np.searchsorted(resets, time_ns, "right")) > 0
+    return Profile.build(time_ns, mean_w, mean_w, keep=keep & (step_j >= 0) & ~was_reset)
 
 
 def _counted(trace: Trace, sensor: Counter, gap_ns: int) -> tuple[Times, Values]:

@@ -8,55 +8,48 @@ that energy does not belong to the phase's bytes.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from wattload.core.power import (
-    Boxcar,
-    Channel,
-    Counter,
-    Evidence,
-    Scope,
-    SourceFacts,
-    weakest,
-)
+from wattload.core.power import Channel, Counter, Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import (
     CalibrationRecord,
     EnergyRecord,
-    Moment,
     PowerStateShare,
     PowerStatistics,
     SensorRecord,
 )
-from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes, Tail
 from wattload.power.energy.faults import pinned, saturated
 from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
-    COVERAGE_MIN,
+    Course,
+    Limits,
     Window,
     WindowResult,
-    integrate_profile,
+    seconds_of,
+    uncovered,
 )
 from wattload.power.energy.measured import Idle, MeasuredPower
-from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
-from wattload.power.energy.profile import Profile, max_gap_ns, profile_of
+from wattload.power.energy.power_states import shares
+from wattload.power.energy.profile import profile_of
+from wattload.power.energy.sensor import usual_s
 from wattload.power.energy.statistics import Readings, power_statistics
 from wattload.power.energy.trace import (
-    ByteSeries,
     Refused,
     Trace,
     TraceKey,
     ValueOrReason,
     fields_of,
     plausible,
-    refused_energy,
 )
-from wattload.power.energy.uncertainty import Uncertainty
+from wattload.power.energy.uncertainty import Uncertainty, total
+
+ENERGIES = ("energy_j", "lower_j", "upper_j")
 
 IDLE_DRIFT = 0.1
 """Idle times before and after the run whose power differs by more than this share are remarked. So
@@ -67,44 +60,26 @@ HOLE_S = 0.5
 """Holes that are longer are remarked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleTime:
-    """An idle time before or after the run, polled or quiet."""
-
-    moment: Moment
-    polled: bool
-    window: Window
-
-
-class _Limits(NamedTuple):
-    """One trace of bounds, or of a data sheet's power, as power over time."""
-
-    trace: Trace
-    profile: Profile
-
-
 class _Work(NamedTuple):
-    """The energy of a tail, and the uncertainties of it and of that for the work, k = 2."""
+    """The net energy of a tail, and the uncertainties of it and of the energy for the work."""
 
-    tail: ValueOrReason
-    tail_uncertainty: ValueOrReason
-    work_uncertainty: ValueOrReason
+    tail_j: float | None
+    of_tail: Uncertainty
+    of_work: Uncertainty
     is_at_least: bool = False
-    parts_j: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SourceLedger:
     """One source of one device: its power, its bounds, and the device's observed power states.
 
-    ``measured`` is ``None`` for limits and data sheets. ``limits`` maps a field of the record
-    (``energy_j``, ``lower_j``, ``upper_j``) to what is not measured.
+    ``energies`` has what the source reads by the field of the record. ``before`` and ``after`` are
+    the idle power before and after the run.
     """
 
     facts: SourceFacts
     times: RunTimes
-    measured: MeasuredPower | None
-    limits: Mapping[str, _Limits]
+    energies: Mapping[str, MeasuredPower | Limits]
     refused: Sequence[Refused]
     states: Trace | None
     changes: Trace | None
@@ -122,39 +97,32 @@ class SourceLedger:
         resets_ns: Sequence[int],
     ) -> SourceLedger:
         """Return the ledger of one source from the traces of all."""
-        channels = {
-            "energy_j": facts.figure_channel,
-            "lower_j": Channel.LOWER_W,
-            "upper_j": Channel.UPPER_W,
-        }
-        measured, limits = None, {}
-        all_refused: list[Refused | None] = []
-        for name, channel in channels.items():
-            trace = by_key.get(TraceKey(facts.name, facts.device, channel))
-            if trace is None:
-                continue
-            trace, refused = plausible(trace, facts)
-            all_refused.append(refused)
-            if name == "energy_j" and facts.measures:
-                # A meter outside the drive keeps counting while the drive restarts.
-                own_ns = resets_ns if facts.asks_drive else ()
-                profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=own_ns)
-                if profile.start_ns.size:
-                    measured = MeasuredPower.of(trace, profile, facts, times, calibrations)
-                    if not isinstance(facts.sensor, Counter):
-                        all_refused.append(pinned(trace, facts, measured.sensor))
-                    continue
-            else:
-                profile = profile_of(trace, facts.sensor, period_s=facts.period_s)
-            limits[name] = _Limits(trace, profile)
+        measured: MeasuredPower | None = None
+        energies: dict[str, MeasuredPower | Limits] = {}
         peaks = by_key.get(TraceKey(facts.name, facts.device, Channel.MAX_W))
-        all_refused.append(saturated(peaks, facts))
+        refused = [saturated(peaks, facts)]
+        # A meter outside the drive keeps counting while the drive restarts.
+        own_ns = resets_ns if facts.asks_drive else ()
+        channels = facts.figure_channel, Channel.LOWER_W, Channel.UPPER_W
+        for name, channel in zip(ENERGIES, channels, strict=True):
+            read = by_key.get(TraceKey(facts.name, facts.device, channel))
+            if read is None:
+                continue
+            trace, bad = plausible(read, facts)
+            refused.append(bad)
+            profile = profile_of(trace, facts.sensor, period_s=facts.period_s, resets_ns=own_ns)
+            if name == "energy_j" and facts.measures and profile.start_ns.size:
+                measured = MeasuredPower.of(trace, profile, facts, times, calibrations)
+                energies[name] = measured
+                if not isinstance(facts.sensor, Counter):
+                    refused.append(pinned(trace, facts, measured.sensor))
+            else:
+                energies[name] = Limits.of(trace, profile, facts)
         return cls(
             facts=facts,
             times=times,
-            measured=measured,
-            limits=limits,
-            refused=[each for each in all_refused if each is not None],
+            energies=energies,
+            refused=[each for each in refused if each is not None],
             states=_fullest(facts.device, Channel.POWER_STATE, by_key),
             changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
             before=None if measured is None else measured.idle(times.before),
@@ -162,30 +130,28 @@ class SourceLedger:
         )
 
     @property
+    def measured(self) -> MeasuredPower | None:
+        """What the source measured, ``None`` for limits, a data sheet, or too few readings."""
+        part = self.energies.get("energy_j")
+        return part if isinstance(part, MeasuredPower) else None
+
+    @property
     def sensor(self) -> SensorRecord | None:
         """The sensor as its energies use it, ``None`` without readings."""
         return None if self.measured is None else self.measured.sensor
 
-    def span(self) -> Window | None:
-        """Return the times of the first and the last reading of power, ``None`` without any."""
-        if self.measured is None or not self.measured.trace.time_ns.size:
-            return None
-        time_ns = self.measured.trace.time_ns
-        return int(time_ns[0]), int(time_ns[-1])
-
     def idle_w(self) -> ValueOrReason:
         """Return idle power: the mean of both idle times, or the only one."""
-        known = [idle.watts for idle in (self.before, self.after) if idle is not None]
         if self.measured is None:
             return None, f"{self.facts.name} has no power sensor"
         window = self.times.before
-        if window is not None and self._refusal([window]):
-            return None, f"in the idle baseline, {self._refusal([window])}"
-        if known:
+        refused = self._refusal([window] if window is not None else [])
+        known = [idle.watts for idle in (self.before, self.after) if idle is not None]
+        if known and not refused:
             return sum(known) / len(known), ""
         if window is None:
             return None, "no idle baseline was taken"
-        return None, f"in the idle baseline, {self.measured.result([window]).reason}"
+        return None, f"in the idle baseline, {refused or self.measured.result([window]).reason}"
 
     def record(
         self,
@@ -193,50 +159,49 @@ class SourceLedger:
         windows: Sequence[Window],
         *,
         host: str,
-        idle: ValueOrReason,
-        traffic: ByteSeries | None = None,
         tail: Tail | None = None,
         others: Sequence[str] = (),
+        moved_bytes: Course | None = None,
     ) -> EnergyRecord:
-        """Return the record of the windows of a phase, with a reason for each missing figure.
+        """Return the energy in some windows, with a reason for each missing figure.
 
-        ``tail`` are the rests behind it, and ``others`` the phases that ran at the same time.
+        ``tail`` are the rests behind a timed phase, ``others`` the phases that ran at the same time
+        and ``moved_bytes`` the bytes that it moved on this device over time.
         """
-        seconds = _seconds(windows)
-        results = self._results(windows)
+        seconds = seconds_of(windows)
+        results = {name: part.result(windows) for name, part in self.energies.items()}
         energies = {name: self._energy(name, results, windows) for name in ENERGIES}
-        energy_j, why_no_energy = energies["energy_j"]
-        stated = self._uncertainty(energies["energy_j"], windows)
+        energy = energies["energy_j"]
         # Evidence and coverage are those of the energy, else of the bounds.
-        decisive = [results["energy_j"]] if "energy_j" in results else list(results.values())
+        decisive = [results["energy_j"]] if "energy_j" in results else [*results.values()]
         if tail is None:
             tail = Tail(reason="only timed phases have a tail")
-        work = self._work(energies["energy_j"], windows, tail)
-        why_no_net = why_no_energy if energy_j is None else idle[1]
-        if self.facts.scope is not Scope.DRIVE:
-            idle_w, why_no_net = None, "idle power is subtracted for drives only: the host is busy"
+            idle: ValueOrReason = (None, "idle power is not subtracted from a whole run")
         else:
-            idle_w = idle[0]
+            idle = self.idle_w()
+        stated, work = self._uncertainty(energy, windows), self._work(energy, windows, tail)
+        part = self.energies.get("energy_j")
         figures: dict[str, tuple[Any, str]] = {
             **energies,
-            "mean_w": (None if energy_j is None else energy_j / seconds, why_no_energy),
+            "mean_w": (None if energy[0] is None else energy[0] / seconds, energy[1]),
             "coverage": (
                 min((result.coverage for result in decisive), default=None),
                 "there are no samples",
             ),
             "idle_w": idle,
-            "net_j": (
-                None if energy_j is None or idle_w is None else energy_j - idle_w * seconds,
-                why_no_net,
-            ),
+            "net_j": self._net(energy, idle, seconds),
             "uncertainty_j": (stated.total_j, stated.reason or ""),
-            "tail_j": work.tail,
-            "tail_uncertainty_j": work.tail_uncertainty,
-            "work_uncertainty_j": work.work_uncertainty,
-            "change_count": self._change_count(windows),
+            "tail_j": (work.tail_j, work.of_tail.reason or ""),
+            "tail_uncertainty_j": (work.of_tail.total_j, work.of_tail.reason or ""),
+            "work_uncertainty_j": (work.of_work.total_j, work.of_work.reason or ""),
+            "change_count": (
+                None if part is None else _change_count(part.trace, windows),
+                f"{self.facts.name} does not read power",
+            ),
             "max_interval_w": (None, "only a drive's own measurement of the run (25h) has it"),
-            "statistics": self._statistics(energies["energy_j"], windows),
+            "statistics": self._statistics(energy, windows),
         }
+        found = [self.facts.evidence, *(result.evidence for result in decisive)]
         return EnergyRecord(
             host=host,
             device=self.facts.device,
@@ -245,27 +210,17 @@ class SourceLedger:
             phase=phase,
             start_ns=windows[0][0],
             end_ns=windows[-1][1],
-            evidence=weakest([self.facts.evidence, *(result.evidence for result in decisive)])
-            if decisive
-            else Evidence.NONE,
+            evidence=weakest(found) if decisive else Evidence.NONE,
             seconds=seconds,
             uncertainty_parts_j=stated.parts_j,
-            work_uncertainty_parts_j=work.parts_j or {},
-            rest_s=_seconds(tail.windows),
+            work_uncertainty_parts_j=work.of_work.parts_j,
+            rest_s=seconds_of(tail.windows),
             is_at_least=work.is_at_least,
-            remarks=tuple(self._remarks(windows, tail, others)) if energy_j is not None else (),
+            remarks=self._remarks(windows, tail, others) if energy[0] is not None else (),
             sample_count=max((result.sample_count for result in decisive), default=0),
-            states=self._shares(windows, results, energies, traffic),
+            states=self._shares(energies, windows, moved_bytes),
             **fields_of(figures),
         )
-
-    def _results(self, windows: Sequence[Window]) -> dict[str, WindowResult]:
-        found = {}
-        if self.measured is not None:
-            found["energy_j"] = self.measured.result(windows)
-        for name, (trace, profile) in self.limits.items():
-            found[name] = integrate_profile(trace, profile, self.facts.sensor, windows)
-        return found
 
     def _refusal(self, windows: Sequence[Window]) -> str:
         """Return why windows have no energy for a reading in them; empty if there is none."""
@@ -281,28 +236,31 @@ class SourceLedger:
         if refused:
             return None, refused
         if name in results:
-            energy_j, reason = results[name].energy_j, results[name].reason or ""
-            seconds = results[name].seconds
-            why = refused_energy(energy_j, seconds, may_be_negative=self.facts.may_be_negative)
-            return (None, f"{self.facts.name}: {why}") if why else (energy_j, reason)
+            return results[name].energy_j, results[name].reason
         if not results:
             return None, f"{self.facts.name} has no samples"
         if name == "energy_j":
             return None, f"{self.facts.name} reports bounds only"
         return None, f"{self.facts.name} reports no {name.removesuffix('_j')} bound"
 
+    def _net(self, energy: ValueOrReason, idle: ValueOrReason, seconds: float) -> ValueOrReason:
+        if energy[0] is None:
+            return energy
+        if self.facts.scope is not Scope.DRIVE:
+            return None, "idle power is subtracted for drives only: the host is busy"
+        return idle if idle[0] is None else (energy[0] - idle[0] * seconds, "")
+
     def _uncertainty(self, energy: ValueOrReason, windows: Sequence[Window]) -> Uncertainty:
         if self.measured is None:
-            reason = f"{self.facts.name} has no power sensor"
-            return Uncertainty(total_j=None, parts_j={}, reason=reason)
+            return total({}, f"{self.facts.name} has no power sensor")
         if energy[0] is None:
-            return Uncertainty(total_j=None, parts_j={}, reason=energy[1])
+            return total({}, energy[1])
         return self.measured.uncertainty(energy[0], windows)
 
     def _work(self, energy: ValueOrReason, windows: Sequence[Window], tail: Tail) -> _Work:
         """Return the net tail, with power above idle in the rests behind the windows."""
+        base, measured, rests = self.after or self.before, self.measured, tail.windows
         why = tail.reason
-        base, measured = self.after or self.before, self.measured
         if self.facts.scope is not Scope.DRIVE:
             why = "only drives have a tail"
         elif measured is None or energy[0] is None:
@@ -310,38 +268,27 @@ class SourceLedger:
         elif base is None:
             why = "no idle power was measured"
         elif not why:
-            why = self._refusal(tail.windows) or self._uncovered(tail.windows)
+            why = self._refusal(rests) or uncovered(measured.result(rests).coverage)
         if why or measured is None or base is None or energy[0] is None:
-            return _Work(*(((None, why),) * 3))
-        rest_s, rests = _seconds(tail.windows), tail.windows
+            return _Work(None, total({}, why), total({}, why))
+        rest_s = seconds_of(rests)
         gross_j = math.fsum(measured.edges.between_j(*rest) for rest in rests)
         tail_j = gross_j - base.watts * rest_s
         idle_w = math.hypot(base.uncertainty_w, self._drift_w(base))
-        of_tail = measured.uncertainty(tail_j, (), rests, idle_w * rest_s)
-        of_work = measured.uncertainty(energy[0] + tail_j, windows, rests, idle_w * rest_s)
+        ends = [end for end in map(measured.idle_at_end, rests) if end is not None]
         is_at_least = any(
             end.watts - base.watts
             > max(
                 AT_IDLE * abs(base.watts), COVERAGE_FACTOR * math.hypot(end.uncertainty_w, idle_w)
             )
-            for end in map(measured.idle_at_end, rests)
-            if end is not None
+            for end in ends
         )
         return _Work(
-            (tail_j, ""),
-            (of_tail.total_j, of_tail.reason or ""),
-            (of_work.total_j, of_work.reason or ""),
-            is_at_least=is_at_least,
-            parts_j=of_work.parts_j,
+            tail_j,
+            measured.uncertainty(tail_j, (), rests, idle_w * rest_s),
+            measured.uncertainty(energy[0] + tail_j, windows, rests, idle_w * rest_s),
+            is_at_least,
         )
-
-    def _uncovered(self, rests: Sequence[Window]) -> str:
-        """Return why there is no energy in the rests, empty if their readings are there."""
-        assert self.measured is not None
-        covered = self.measured.result(rests).coverage
-        if covered >= COVERAGE_MIN:
-            return ""
-        return f"readings cover {covered:.0%} of the rest; at least {COVERAGE_MIN:.0%} are required"
 
     def _drift_w(self, base: Idle) -> float:
         """Return the standard uncertainty of idle power in a rest by its drift over the run.
@@ -352,64 +299,52 @@ class SourceLedger:
             return IDLE_DRIFT / COVERAGE_FACTOR * abs(base.watts)
         return abs(self.after.watts - self.before.watts) / math.sqrt(3)
 
-    def _remarks(self, windows: Sequence[Window], tail: Tail, others: Sequence[str]) -> list[str]:
+    def _remarks(
+        self, windows: Sequence[Window], tail: Tail, others: Sequence[str]
+    ) -> tuple[str, ...]:
         """Return a sentence on each thing that widened an uncertainty of the phase."""
         measured = self.measured
         if measured is None:
-            return []
-        name, before, after = self.facts.name, self.before, self.after
+            return ()
         edges_j = measured.disagreement_j([*windows, *tail.windows])
-        missed_s = _seconds(windows) * (1 - measured.result(windows).coverage)
-        states = self._state(self.times.before), self._state(next(reversed(tail.windows), None))
+        missed_s = seconds_of(windows) * (1 - measured.result(windows).coverage)
+        idle_w = [each.watts for each in (self.before, self.after) if each is not None] or [0.0]
+        before, rested = self._state([self.times.before]), self._state(tail.windows[-1:])
         remarks = {
             f"at an edge, energies by the readings before and after it differ by {edges_j:.3g} J": (
                 edges_j > 0
             ),
-            f"{name} failed its calibration: its mean of a fast load is wrong": (
+            f"{self.facts.name} failed its calibration: its mean of a fast load is wrong": (
                 measured.sensor.is_aliasing
             ),
             f"no reading covers {missed_s:.2g} s of it": missed_s > HOLE_S,
             "idle power after the job was not measured, so that before it is subtracted": (
-                bool(tail.windows) and after is None
+                bool(tail.windows) and self.after is None
             ),
             f"it includes the energy of {' and '.join(others)}, which ran at the same time": (
                 bool(others)
             ),
+            f"idle power was {idle_w[0]:.3g} W before the job and {idle_w[-1]:.3g} W after": (
+                abs(idle_w[-1] - idle_w[0]) > IDLE_DRIFT * abs(idle_w[0])
+            ),
+            f"the drive idled in power state {before} before the job and in {rested} at the end of "
+            "its rest": None not in (before, rested) and before != rested,
         }
-        found = [*measured.remarks, *(text for text, applies in remarks.items() if applies)]
-        if before is not None and after is not None:
-            drift_w = abs(after.watts - before.watts)
-            if drift_w > IDLE_DRIFT * abs(before.watts):
-                found.append(
-                    f"idle power was {before.watts:.3g} W before the job and "
-                    f"{after.watts:.3g} W after"
-                )
-        if None not in states and states[0] != states[1]:
-            found.append(
-                f"the drive idled in power state {states[0]:g} before the job and in "
-                f"{states[1]:g} at the end of its rest"
-            )
-        return found
+        return (*measured.remarks, *(text for text, applies in remarks.items() if applies))
 
-    def _state(self, window: Window | None) -> float | None:
-        """Return the last power state read in a time, ``None`` without any."""
-        values = np.empty(0)
-        if window is not None and self.states is not None:
-            values = self.states.values(*window)
-            values = values[~np.isnan(values)]
-        return float(values[-1]) if values.size else None
-
-    def _change_count(self, windows: Sequence[Window]) -> tuple[int | None, str]:
-        part = self.measured or self.limits.get("energy_j")
-        if part is None:
-            return None, f"{self.facts.name} does not read power"
-        return sum(part.trace.change_count(*window) for window in windows), ""
+    def _state(self, windows: Sequence[Window | None]) -> int | None:
+        """Return the last power state read in some windows, ``None`` without any."""
+        if self.states is None:
+            return None
+        values = [self.states.values(*window) for window in windows if window is not None]
+        read = np.concatenate((*values, ()))
+        return int(read[-1]) if read.size else None
 
     def _statistics(
         self, energy: ValueOrReason, windows: Sequence[Window]
     ) -> tuple[PowerStatistics | None, str]:
         measured = self.measured
-        if energy[0] is None or measured is None or measured.sensor is None:
+        if energy[0] is None or measured is None:
             return None, energy[1] or f"{self.facts.name} has no power sensor"
         if isinstance(self.facts.sensor, Counter):
             readings = Readings.of_counter(measured.profile, self.facts, measured.sensor)
@@ -419,68 +354,24 @@ class SourceLedger:
 
     def _shares(
         self,
-        windows: Sequence[Window],
-        results: Mapping[str, WindowResult],
         energies: Mapping[str, ValueOrReason],
-        traffic: ByteSeries | None,
+        windows: Sequence[Window],
+        moved_bytes: Course | None,
     ) -> tuple[PowerStateShare, ...]:
-        states: defaultdict[str, list[PowerStateShare]] = defaultdict(list)
-        for index, window in enumerate(windows):
-            if self.states is None or window[0] >= window[1]:
-                continue
-            own = shares(
-                self.states,
-                {
-                    name: DivisibleEnergy(
-                        curve=None if value is None else results[name].curves[index],
-                        reason=reason,
-                    )
-                    for name, (value, reason) in energies.items()
-                },
-                *window,
-                period_s=self.states.usual_period_s() or self.facts.period_s,
-                traffic=traffic,
-                changes=self.changes,
-            )
-            for share in own:
-                states[share.state].append(share)
-        return tuple(_join_shares(state, own) for state, own in sorted(states.items()))
-
-    def idle_power(self, time: IdleTime, *, host: str) -> tuple[dict[str, Any], int, Evidence]:
-        """Return mean power and coverage, the number of samples, and their evidence."""
-        if self.facts.asks_drive and not time.polled:
-            watts, reason = self._first_reading(time.window[1])
-            single = (None, "it is a single reading at the end of the quiet time")
-            figures: dict[str, Any] = {"mean_w": (watts, reason), "coverage": single}
-            return figures, int(watts is not None), self.facts.evidence
-        energy = self.record("idle", [time.window], host=host, idle=(None, "it is idle power"))
-        figures = {
-            "mean_w": (energy.mean_w, energy.missing.get("mean_w", "")),
-            "coverage": (energy.coverage, energy.missing.get("coverage", "")),
+        if self.states is None:
+            return ()
+        totals: dict[str, tuple[Course | None, str]] = {
+            name: (None if value is None else partial(self.energies[name].energy_j, windows), why)
+            for name, (value, why) in energies.items()
         }
-        return figures, energy.sample_count, energy.evidence
-
-    def _first_reading(self, after_ns: int) -> ValueOrReason:
-        """Return the first reading after a quiet time: a mean over its last part, in watts.
-
-        If that read failed, there is none: the next one measures a drive that is being polled.
-        """
-        name, part = self.facts.name, self.measured
-        if part is None or part.trace.key.channel is not Channel.POWER_W:
-            return None, f"a single reading of {name} is not a power"
-        if not isinstance(self.facts.sensor, Boxcar):
-            return None, f"{name} reads the power of the moment, not of the time before"
-        trace, until_ns = part.trace, after_ns + max_gap_ns(self.facts.period_s)
-        first = int(np.searchsorted(trace.time_ns, after_ns))
-        if first == trace.time_ns.size or trace.time_ns[first] > until_ns:
-            return None, "there was no read after the quiet time"
-        watts = float(trace.value[first])
-        if math.isnan(watts):
-            return (
-                None,
-                "the read after the quiet time failed; later ones measure a polled drive",
-            )
-        return watts, ""
+        why = "the bytes of this device were not counted over time"
+        return shares(
+            self.states,
+            {**totals, "moved_bytes": (moved_bytes, why)},
+            windows,
+            period_s=usual_s(self.states.time_ns) or self.facts.period_s,
+            changes=self.changes,
+        )
 
 
 def _fullest(device: str, channel: Channel, by_key: Mapping[TraceKey, Trace]) -> Trace | None:
@@ -491,20 +382,6 @@ def _fullest(device: str, channel: Channel, by_key: Mapping[TraceKey, Trace]) ->
     return max(found, key=lambda trace: int(np.count_nonzero(~np.isnan(trace.value))), default=None)
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _join_shares(state: str, shares: Sequence[PowerStateShare]) -> PowerStateShare:
-    reasons = {name: why for share in reversed(shares) for name, why in share.missing.items()}
-    sums = {
-        name: (_sum([getattr(share, name) for share in shares]), reasons.get(name, ""))
-        for name in ("moved_bytes", *ENERGIES)
-    }
-    seconds = sum(share.seconds for share in shares)
-    return PowerStateShare(state=state, seconds=seconds, **fields_of(sums))
-
-
-def _seconds(windows: Sequence[Window]) -> float:
-    return sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
+def _change_count(trace: Trace, windows: Sequence[Window]) -> int:
+    """Return how often the reading changed within some windows."""
+    return sum(int(np.count_nonzero(np.diff(trace.values(*window)))) for window in windows)

@@ -1,4 +1,4 @@
-"""Series over time: the readings of one device by one source, and the bytes moved so far.
+"""The readings of one device by one source over time.
 
 Readings that no meter of a drive, GPU or node can have are refused, never integrated.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -28,13 +28,6 @@ MOST_W = 1e6
 """No node draws a megawatt."""
 MOST_J = 1e15
 """A megawatt for thirty years: more than any counter of joules can have."""
-
-_MOST: Mapping[Channel, float] = {
-    Channel.POWER_W: MOST_W,
-    Channel.LOWER_W: MOST_W,
-    Channel.UPPER_W: MOST_W,
-    Channel.ENERGY_J: MOST_J,
-}
 
 _BY_RANK = tuple(EVIDENCE_RANK)
 
@@ -97,14 +90,11 @@ class Trace:
             back_ns=back_ns,
         )
 
-    def sample_count(self, start_ns: int, end_ns: int) -> int:
-        """Return how many reads succeeded in ``[start_ns, end_ns]``, both ends included."""
-        return int(np.count_nonzero(~np.isnan(self.values(start_ns, end_ns))))
-
     def values(self, start_ns: int, end_ns: int) -> Values:
-        """Return the readings in ``[start_ns, end_ns]``, both ends included, failed ones too."""
+        """Return the successful readings in ``[start_ns, end_ns]``, both ends included."""
         first = int(np.searchsorted(self.time_ns, start_ns))
-        return self.value[first : int(np.searchsorted(self.time_ns, end_ns, "right"))]
+        values = self.value[first : int(np.searchsorted(self.time_ns, end_ns, "right"))]
+        return values[~np.isnan(values)]
 
     def evidence(self, start_ns: int, end_ns: int) -> Evidence:
         """Return the weakest evidence of the samples that determine the window.
@@ -116,17 +106,6 @@ class Trace:
         part = slice(first, int(np.searchsorted(self.time_ns, end_ns, "left")) + 1)
         ranks = self.evidence_rank[part][~np.isnan(self.value[part])]
         return weakest(_BY_RANK[rank] for rank in np.unique(ranks))
-
-    def change_count(self, start_ns: int, end_ns: int) -> int:
-        """Return how many times the reading changed in ``[start_ns, end_ns]``."""
-        values = self.values(start_ns, end_ns)
-        return int(np.count_nonzero(np.diff(values[~np.isnan(values)])))
-
-    def usual_period_s(self) -> float | None:
-        """Return the median time between two reads in seconds; ``None`` for fewer than two."""
-        if self.time_ns.size < 2:  # noqa: PLR2004 - a period has two ends
-            return None
-        return float(np.median(np.diff(self.time_ns))) / NS_PER_S
 
 
 class TraceBuilder:
@@ -189,66 +168,6 @@ def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ByteSeries:
-    """The total ``moved_bytes[i]`` up to ``time_ns[i]``; both ascending, shape (n,), n >= 2."""
-
-    time_ns: Times
-    moved_bytes: Values
-
-    @classmethod
-    def from_bins(
-        cls,
-        starts_ns: Times,
-        moved: NDArray[np.int64],
-        *,
-        bin_ns: int,
-        intervals: Sequence[tuple[int, int]],
-    ) -> ByteSeries:
-        """Return the series of one phase from the starts of its bins, ascending, and their bytes.
-
-        The bytes of a bin of ``bin_ns`` are spread evenly over its parts in the phase's active
-        ``intervals`` (start and end in ns, ascending). None moved in a pause, so the series ends at
-        their exact sum. A bin outside all intervals counts at the nearest end of one.
-        """
-        edges = np.array(intervals, dtype=np.int64).reshape(-1)
-        if not starts_ns.size:
-            return cls(time_ns=edges, moved_bytes=np.zeros(edges.size))
-        time_ns = np.unique(np.concatenate((starts_ns, starts_ns + bin_ns, edges)))
-        middle_ns = (time_ns[1:] + time_ns[:-1]) / 2
-        at = np.searchsorted(starts_ns, middle_ns, "right") - 1
-        is_counted = (at >= 0) & (middle_ns < starts_ns[np.maximum(at, 0)] + bin_ns)
-        is_counted &= np.searchsorted(edges, middle_ns, "right") % 2 == 1
-        share = np.where(is_counted, np.diff(time_ns), 0)
-        of_bin = np.bincount(at[is_counted], share[is_counted], minlength=starts_ns.size)
-        rate = np.where(of_bin > 0, moved / np.maximum(of_bin, 1), 0.0)
-        grown = np.concatenate(([0.0], share * rate[np.maximum(at, 0)]))
-        outside = np.flatnonzero(of_bin == 0)
-        nearest = edges[np.abs(edges - starts_ns[outside, None]).argmin(axis=1)]
-        np.add.at(grown, np.searchsorted(time_ns, nearest), moved[outside])
-        return cls(time_ns=time_ns, moved_bytes=np.cumsum(grown))
-
-    def covers(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether the series covers all of ``[start_ns, end_ns]``."""
-        return bool(self.time_ns[0] <= start_ns and self.time_ns[-1] >= end_ns)
-
-    def at(self, time_ns: Times) -> Values:
-        """Return bytes moved by each time, interpolated and rounded to whole bytes, shape (n,)."""
-        origin = self.time_ns[0]
-        moved: Values = np.interp(time_ns - origin, self.time_ns - origin, self.moved_bytes)
-        return np.rint(moved)
-
-
-def refusal(value: float, channel: Channel, facts: SourceFacts) -> str:
-    """Return why a reading is refused, as a clause; empty for a plausible one."""
-    unit = "J" if channel is Channel.ENERGY_J else "W"
-    if not np.isfinite(value) or abs(value) > _MOST[channel]:
-        return f"{facts.name} reported {value:g} {unit}, which is impossible"
-    if value < 0 and not facts.may_be_negative:
-        return f"{facts.name} reported {value:g} {unit}, and its readings can't be negative"
-    return ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Refused:
     """The times with refused readings, (n, 2) from first to last, and why the first one was."""
 
@@ -266,9 +185,10 @@ def plausible(trace: Trace, facts: SourceFacts) -> tuple[Trace, Refused | None]:
     Readings whose times are swapped within the time between two reads are sorted. Where times run
     back further, it is unknown which of them are right, so all of that time is refused.
     """
-    least = -np.inf if facts.may_be_negative else 0.0
+    most = MOST_J if trace.key.channel is Channel.ENERGY_J else MOST_W
     with np.errstate(invalid="ignore"):
-        is_bad = (np.abs(trace.value) > _MOST[trace.key.channel]) | (trace.value < least)
+        is_negative = (trace.value < 0) & (not facts.may_be_negative)
+        is_bad = (np.abs(trace.value) > most) | is_negative
     back_s = (trace.back_ns[:, 1] - trace.back_ns[:, 0]) / NS_PER_S
     is_far = back_s > facts.period_s
     if not is_bad.any() and not is_far.any():
@@ -276,10 +196,14 @@ def plausible(trace: Trace, facts: SourceFacts) -> tuple[Trace, Refused | None]:
     if is_far.any():
         reason = f"the times of {facts.name} run back by {back_s.max():.3g} s"
     else:
-        reason = refusal(float(trace.value[is_bad][0]), trace.key.channel, facts)
+        unit = "J" if trace.key.channel is Channel.ENERGY_J else "W"
+        first = float(trace.value[is_bad][0])
+        is_possible = abs(first) <= most
+        why = "and its readings can't be negative" if is_possible else "which is impossible"
+        reason = f"{facts.name} reported {first:g} {unit}, {why}"
     bad_ns = trace.time_ns[is_bad]
     return (
-        replace(trace, value=np.where(is_bad, np.nan, trace.value)) if is_bad.any() else trace,
+        replace(trace, value=np.where(is_bad, np.nan, trace.value)),
         Refused(
             span_ns=np.concatenate((trace.back_ns[is_far], np.column_stack((bad_ns, bad_ns)))),
             reason=reason,
@@ -287,10 +211,8 @@ def plausible(trace: Trace, facts: SourceFacts) -> tuple[Trace, Refused | None]:
     )
 
 
-def refused_energy(energy_j: float | None, seconds: float, *, may_be_negative: bool = False) -> str:
-    """Return why an energy is refused; empty if it is plausible or missing."""
-    if energy_j is None or seconds <= 0:
-        return ""
+def refused_energy(energy_j: float, seconds: float, *, may_be_negative: bool = False) -> str:
+    """Return why an energy is refused; empty if it is plausible."""
     most_j = MOST_W * seconds
     if (-most_j if may_be_negative else 0.0) <= energy_j <= most_j:
         return ""

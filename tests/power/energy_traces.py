@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.power import Channel, Evidence, Sample, Sensor
-from wattload.power.energy.integration import WindowResult, integrate_profile
-from wattload.power.energy.profile import profile_of
+from wattload.core.power import Bounds, Channel, Evidence, Sample, Scope, Sensor, SourceFacts
+from wattload.power.energy.integration import Limits, WindowResult, window_result
+from wattload.power.energy.profile import fill_holes, profile_of
 from wattload.power.energy.trace import Trace, TraceKey
 
 Floats = NDArray[np.float64]
@@ -110,5 +110,17 @@ def integrate(
     ``period_s`` is the configured time between reads; a time of more than three periods and more
     than 3 s without a reading is a hole. ``resets_ns`` are known restarts of the device in ns.
     """
+    source = SourceFacts(
+        name="meter",
+        device="SERIAL1",
+        device_name="nvme0",
+        scope=Scope.DRIVE,
+        evidence=Evidence.SELF_REPORTED,
+        sensor=sensor,
+        period_s=period_s,
+    )
     profile = profile_of(trace, sensor, period_s=period_s, resets_ns=resets_ns)
-    return integrate_profile(trace, profile, sensor, [(start_ns, end_ns)])
+    if isinstance(sensor, Bounds):
+        return Limits.of(trace, profile, source).result([(start_ns, end_ns)])
+    joules = fill_holes(profile).cumulative(np.array([start_ns, end_ns]))[0]
+    return window_result(trace, profile, source, [(start_ns, end_ns)], float(joules[1] - joules[0]))

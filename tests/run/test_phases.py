@@ -29,6 +29,7 @@ from wattload.run.phases import (
     PhaseTraffic,
     Traffic,
     block_counters,
+    bytes_over_time,
     phase_halves,
 )
 
@@ -223,6 +224,35 @@ def test_marks_that_count_one_of_two_entries_scale_the_part() -> None:
     (part,) = [each for each in traffic.columns("box", 0) if each.phase == "part"]
     assert part.written_bytes.sum() == 401
     assert part.written_bytes.min() >= 0
+
+
+@pytest.mark.parametrize(
+    ("bins", "intervals_s", "moved"),
+    [
+        ({-0.05: 500, 0.95: 700}, [(0, 1)], {0: 0, 0.025: 250, 0.05: 500, 0.95: 500, 1: 1200}),
+        ({1.0: 300}, [(0, 1)], {0: 0, 1: 300}),
+        ({-0.2: 300}, [(0, 1)], {0: 0, 1: 300}),
+        ({0.9: 1000, 1.9: 700}, [(0, 0.93), (1.98, 3)], {0.93: 1000, 1.98: 1000, 3: 1700}),
+        ({0.0: 1001}, [(0.01, 0.02), (0.05, 0.08)], {0.02: 250, 0.05: 250, 0.08: 1001}),
+        ({0.2: 800}, [(0, 0.1), (0.4, 0.5)], {0: 0, 0.1: 800, 0.5: 800}),
+        ({}, [(0, 1)], {0: 0, 1: 0}),
+    ],
+    ids=["at both edges", "after", "before", "not in a pause", "in several", "in a pause", "none"],
+)
+def test_bytes_of_a_bin_are_in_the_intervals_of_the_phase(
+    bins: dict[float, int], intervals_s: list[tuple[float, float]], moved: dict[float, int]
+) -> None:
+    read_bytes = np.array([*bins.values()], dtype=np.int64)
+    traffic = PhaseTraffic(
+        host="host1",
+        rank=0,
+        phase="read",
+        time_ns=np.array([ns(at_s) for at_s in bins], dtype=np.int64),
+        read_bytes=read_bytes // 2,
+        written_bytes=read_bytes - read_bytes // 2,
+    )
+    found = bytes_over_time([traffic], [(ns(start_s), ns(end_s)) for start_s, end_s in intervals_s])
+    assert found(np.array([ns(at_s) for at_s in moved])).tolist() == [*moved.values()]
 
 
 def test_a_pause_is_a_rest_if_it_lasts_as_long_as_one(

@@ -11,14 +11,7 @@ from typing import Any
 import numpy as np
 
 from wattload.core.errors import RecordError
-from wattload.core.power import (
-    Counter,
-    Evidence,
-    Integral,
-    Scope,
-    SourceFacts,
-    WindowEnergy,
-)
+from wattload.core.power import Evidence, Integral, Scope, SourceFacts
 from wattload.core.record.energy import (
     ENERGY_MODEL,
     CalibrationRecord,
@@ -35,13 +28,15 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerState
 from wattload.power.config import PowerConfig
 from wattload.power.drive_counts import throttling_records, written_records
-from wattload.power.energy.activity import Activity, rests_behind
-from wattload.power.energy.ledger import EnergyLedger, polling_costs
+from wattload.power.energy.activity import Activity
+from wattload.power.energy.drive_integrals import own_record
+from wattload.power.energy.idle import IdleTime, polling_costs
+from wattload.power.energy.integration import Course
+from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.energy.sensor import NOT_CALIBRATED
-from wattload.power.energy.source_ledger import IdleTime
-from wattload.power.energy.trace import ByteSeries, Trace, TraceKey
+from wattload.power.energy.trace import Trace, TraceKey
 from wattload.power.sampler.protocol import ControllerReading
-from wattload.run.phases import BIN_NS, REST_PHASE, PhaseTraffic, moved_per_bin
+from wattload.run.phases import REST_PHASE, PhaseTraffic, bytes_over_time
 from wattload.run.power_session import (
     IDLE_AFTER_PHASE,
     IDLE_PHASE,
@@ -93,15 +88,15 @@ def sample_files(folder: Path, reports: Iterable[PowerReport]) -> dict[str, Path
 class Measured:
     """What one host's energies are computed from, besides samples, phases and bytes.
 
-    ``own`` are the energies that devices integrated
-    themselves. ``restarted`` are the serials of drives that were off at least once during the run,
-    ``drive_count`` the number of drives under the targets.
+    ``own`` are the energies that devices integrated themselves. ``restarted`` are the serials of
+    drives that were off at least once during the run, ``drive_count`` the number of drives under
+    the targets.
     """
 
     power: HostPower
     sources: tuple[PowerSourceRecord, ...]
     states: tuple[PowerStateRecord, ...]
-    own: tuple[WindowEnergy | EnergyRecord, ...]
+    own: tuple[EnergyRecord, ...]
     calibrations: tuple[CalibrationRecord, ...]
     samplers: tuple[SamplerRecord, ...]
     restarted: frozenset[str]
@@ -116,11 +111,19 @@ class Measured:
         """Return what a host's leader reported at the end of the run."""
         opened, finished = report.opened, report.finished
         cost = None if finished is None else finished.cost
+        scopes = {
+            source.device: source.facts.scope
+            for source in opened.sources
+            if source.facts is not None
+        }
         return cls(
             power=_host_power(report),
             sources=opened.sources,
             states=(finished or opened).states,
-            own=finished.own_energies if finished else (),
+            own=tuple(
+                own_record(energy, scopes.get(energy.device, Scope.DRIVE), host=report.host)
+                for energy in (finished.own_energies if finished else ())
+            ),
             calibrations=report.calibrations,
             samplers=() if cost is None else (cost,),
             restarted=_restarted(
@@ -235,7 +238,7 @@ def _of_host(
     sources = used_sources(measured.sources)
     of_rests = [window for window in own if window.name == REST_PHASE]
     pauses = {parent for window in of_rests for parent in window.parents}
-    rests = rests_behind([rest for window in of_rests for rest in window.intervals], own)
+    rests = [rest for window in of_rests for rest in window.intervals]
     ledger = EnergyLedger(
         samples,
         sources,
@@ -270,7 +273,7 @@ def _of_host(
         "states": measured.states,
         "energy": ledger.phase_records(
             own,
-            traffic=_byte_series(sources, own, traffic) if measured.drive_count == 1 else {},
+            moved_bytes=_moved_bytes(sources, own, traffic) if measured.drive_count == 1 else {},
             requested=requested,
         ),
         "whole_run": ledger.whole_run_records(
@@ -365,7 +368,7 @@ def _resolve_source(
     facts, sentence = source.facts, source.sentence
     if facts is None or not source.used:
         return source
-    count = ledger.fall_count(facts) if isinstance(facts.sensor, Counter) else 0
+    count = ledger.fall_count(facts)
     falls = f" Its counter decreased {count} times; that time is not covered."
     if count and not sentence.endswith(falls):
         sentence += falls
@@ -384,22 +387,21 @@ def used_sources(sources: Iterable[PowerSourceRecord]) -> tuple[SourceFacts, ...
     )
 
 
-def _byte_series(
+def _moved_bytes(
     sources: Sequence[SourceFacts],
     windows: Sequence[PhaseWindow],
     traffic: Sequence[PhaseTraffic],
-) -> Mapping[tuple[str, str], ByteSeries]:
-    """Return the application's bytes over time per phase, for a host with one drive.
+) -> Mapping[tuple[str, str], Course]:
+    """Return the application's bytes over time by phase and drive, for a host with one drive.
 
     With several drives, the bytes of each are unknown, and the caller passes none.
     """
-    drives = {source.device for source in sources if source.scope is Scope.DRIVE}
-    found: dict[tuple[str, str], ByteSeries] = {}
-    for window in windows:
-        if window.timed and drives:
-            own = [e for e in traffic if (e.host, e.phase) == (window.host, window.name)]
-            series = ByteSeries.from_bins(
-                *moved_per_bin(own), bin_ns=BIN_NS, intervals=window.intervals
-            )
-            found |= dict.fromkeys(((window.name, drive) for drive in drives), series)
-    return found
+    return {
+        (window.name, drive): bytes_over_time(
+            [e for e in traffic if (e.host, e.phase) == (window.host, window.name)],
+            window.intervals,
+        )
+        for window in windows
+        if window.timed
+        for drive in {source.device for source in sources if source.scope is Scope.DRIVE}
+    }

@@ -583,11 +583,33 @@ def _scaled(moved: Counts, total: int) -> Counts:
     return parts
 
 
-def moved_per_bin(traffic: Iterable[PhaseTraffic]) -> tuple[Counts, Counts]:
-    """Return the starts of the bins of one phase, ascending, and the bytes in them over all ranks.
+def bytes_over_time(
+    traffic: Iterable[PhaseTraffic], intervals: Sequence[tuple[int, int]]
+) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+    """Return a function from times to the bytes of a phase moved by then, in whole bytes.
 
-    Both have shape (bins,).
+    The bytes of a bin, of all ranks, are spread evenly over its parts in the active ``intervals``
+    (start and end in ns, ascending). A bin outside all of them counts at the end of the one before.
     """
     parts = [np.stack((t.time_ns, t.read_bytes, t.written_bytes)) for t in traffic]
     columns = _merged(np.concatenate([np.empty((3, 0), dtype=np.int64), *parts], axis=1))
-    return columns[_TIME], columns[_READ] + columns[_WRITTEN]
+    bin_ns = np.stack((columns[_TIME], columns[_TIME] + BIN_NS), axis=1).reshape(-1)
+    moved = np.cumsum(np.append(0, columns[_READ] + columns[_WRITTEN]))
+    border_ns = np.array(intervals, dtype=np.int64).reshape(-1)
+    length_ns = np.diff(border_ns, prepend=border_ns[0])
+    length_ns[2::2] = 0  # none move in a pause
+    at_border_ns = np.cumsum(length_ns)
+
+    def active_ns(time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        active: NDArray[np.float64] = np.interp(
+            time_ns - border_ns[0], border_ns - border_ns[0], at_border_ns
+        )
+        return active
+
+    known_ns, known_bytes = np.append(0.0, active_ns(bin_ns)), np.repeat(moved, 2)[:-1]
+
+    def moved_bytes(time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        by_then = np.rint(np.interp(active_ns(time_ns), known_ns, known_bytes))
+        return np.where(time_ns > border_ns[0], by_then, 0.0)
+
+    return moved_bytes

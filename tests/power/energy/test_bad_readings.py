@@ -24,8 +24,8 @@ from wattload.core.power import (
 )
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
+from wattload.power.energy.idle import IdleTime
 from wattload.power.energy.ledger import EnergyLedger
-from wattload.power.energy.source_ledger import IdleTime
 
 WORK = window("work", 0, 60)
 POWER = Bursts(5, 20, on_s=60, cycle_s=1000)
@@ -183,7 +183,7 @@ def test_a_phase_shorter_than_a_read_period_has_a_figure(kind: str) -> None:
         (lambda t, v: (t, np.where(t == 4, -3, v)), "can't be negative"),
         (lambda t, v: (t, np.where(t == 4, np.inf, v)), "is impossible"),
         (lambda t, v: (t, np.where(t == 4, 1e308, v)), "is impossible"),
-        (lambda t, v: (t, np.full(v.size, np.nan)), "no reading covers the window"),
+        (lambda t, v: (t, np.full(v.size, np.nan)), "no reading covers the time"),
         (lambda t, v: (np.where(t < 20, t, t - 5), v), "run back by 4.9 s"),
         (lambda t, v: (t[::-1], v[::-1]), "run back by 89.9 s"),
     ],

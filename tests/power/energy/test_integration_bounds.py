@@ -49,6 +49,17 @@ def test_an_unread_interval_is_bounded_by_what_any_state_allows(
     assert found_j == pytest.approx(watts * 9.8 + limit_w * 0.2, rel=1e-9)
 
 
+@pytest.mark.parametrize(("channel", "before_w"), [(UPPER, 25.0), (LOWER, 3.0)])
+def test_else_by_the_widest_limit_of_the_run(channel: Channel, before_w: float) -> None:
+    """The state changes at second -1, and is read neither from 9.2 to 9.4 nor after the end."""
+    watts = np.where(TIMES_S < -1, before_w, 20.0)
+    watts[(TIMES_S > 9.2) & (TIMES_S < 9.4)] = np.nan
+    until_s = float(TIMES_S[-1]) + 0.1
+    found_j = energy_j(trace_of(TIMES_S, watts, channel=channel), Bounds(), until_s)
+    expected_j = 20 * (until_s - 0.3) + before_w * 0.3
+    assert found_j == pytest.approx(expected_j, rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("channel", "limits_w", "sign"), [(UPPER, (25.0, 15.0), 1), (LOWER, (5.0, 4.0), -1)]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.power.energy_traces import T0_NS, integrate, trace_of
+from tests.power.energy_traces import T0_NS, trace_of
 from wattload.core.power import Boxcar, Channel, Counter, Instant, Sensor
-from wattload.power.energy.integration import WindowResult, window_curve
-from wattload.power.energy.power_states import ENERGIES, DivisibleEnergy, shares
-from wattload.power.energy.profile import profile_of
-from wattload.power.energy.trace import ByteSeries, Trace
+from wattload.power.energy.power_states import shares
+from wattload.power.energy.profile import fill_holes, profile_of
+from wattload.power.energy.source_ledger import ENERGIES
+from wattload.power.energy.trace import Times, Trace, Values
 
 PERIOD_S = 0.5
 SENSORS = st.sampled_from(
@@ -51,10 +51,6 @@ def window_of(trace: Trace, shares_of: tuple[float, float]) -> tuple[int, int]:
     return first + int((low * 1.2 - 0.1) * length), first + int((high * 1.2 - 0.1) * length)
 
 
-def result_of(trace: Trace, sensor: Sensor, window: tuple[int, int]) -> WindowResult:
-    return integrate(trace, sensor, *window, period_s=PERIOD_S)
-
-
 @settings(max_examples=40)
 @given(READINGS, SENSORS, SHARES, st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=40))
 def test_shares_sum_to_the_totals(
@@ -69,20 +65,17 @@ def test_shares_sum_to_the_totals(
         [None if each is None else float(each) for each in states[: trace.time_ns.size]],
         channel=Channel.POWER_STATE,
     )
-    profile = profile_of(trace, sensor, period_s=PERIOD_S)
-    curve = window_curve(profile, trace.key.channel, start_ns, end_ns)
-    moved = ByteSeries(
-        time_ns=np.array([start_ns, end_ns]), moved_bytes=np.array([0.0, 1_234_567.0])
-    )
-    parts = shares(
-        observed,
-        dict.fromkeys(ENERGIES, DivisibleEnergy(curve=curve)),
-        start_ns,
-        end_ns,
-        period_s=PERIOD_S,
-        traffic=moved,
-    )
-    total_j = float(curve.energy_j(np.array([end_ns]))[0])
+    whole = fill_holes(profile_of(trace, sensor, period_s=PERIOD_S))
+
+    def energy_j(time_ns: Times) -> Values:
+        return whole.cumulative(time_ns)[0]
+
+    def moved_bytes(time_ns: Times) -> Values:
+        return np.rint(np.interp(time_ns, (start_ns, end_ns), (0, 1_234_567)))
+
+    totals = dict.fromkeys(ENERGIES, (energy_j, "")) | {"moved_bytes": (moved_bytes, "")}
+    parts = shares(observed, totals, [(start_ns, end_ns)], period_s=PERIOD_S)
+    total_j = float(np.diff(energy_j(np.array([start_ns, end_ns])))[0])
     assert sum(part.seconds for part in parts) == pytest.approx((end_ns - start_ns) / 1e9)
     assert sum(part.moved_bytes or 0 for part in parts) == 1_234_567
     assert sum(part.energy_j or 0.0 for part in parts) == pytest.approx(total_j, rel=1e-9, abs=1e-9)

@@ -15,7 +15,8 @@ from wattload.core.power import Bounds, Channel, Counter, Evidence, Sample, Scop
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.summary import drive_energy
 from wattload.power.energy.ledger import EnergyLedger
-from wattload.power.energy.trace import ByteSeries
+from wattload.power.energy.source_ledger import ENERGIES
+from wattload.power.energy.trace import Times, Values
 
 TIMES_S = np.round(np.arange(-700, 660) / 10, 6)
 READ = window("read", 0, 60)
@@ -86,7 +87,7 @@ def test_measured_window_has_gross_net_and_mean() -> None:
     ("idle", "reason"),
     [
         (None, "no idle baseline was taken"),
-        ((ns(-300), ns(-200)), "in the idle baseline, no reading covers the window"),
+        ((ns(-300), ns(-200)), "in the idle baseline, no reading covers the time"),
     ],
 )
 def test_no_idle_baseline_leaves_net_empty_with_its_reason(
@@ -223,15 +224,20 @@ def test_only_timed_windows_of_this_host_are_counted() -> None:
     assert "it includes the energy of write, which ran at the same time" in records[0].remarks
 
 
+def moved_bytes(time_ns: Times) -> Values:
+    """Return bytes at 100 MB a second."""
+    return np.rint((time_ns - ns(0)) / 10)
+
+
 def test_states_of_the_device_divide_the_figure_of_another_source() -> None:
-    series = ByteSeries(time_ns=np.array([ns(0), ns(60)]), moved_bytes=np.array([0.0, 6e9]))
-    traffic = {("read", "SERIAL1"): series}
-    records = account(bounds(state=1) + power("meter", 20), NVME, facts("meter"), traffic=traffic)
+    moved = {("read", "SERIAL1"): moved_bytes}
+    samples = bounds(state=1) + power("meter", 20)
+    records = account(samples, NVME, facts("meter"), moved_bytes=moved)
     for record in records:
         (share,) = record.states
         assert (share.state, share.seconds, share.moved_bytes) == ("1", 60, 6_000_000_000)
-        assert share.energy_j == record.energy_j
-        assert (share.lower_j, share.upper_j) == (record.lower_j, record.upper_j)
+        for name in ENERGIES:
+            assert getattr(share, name) == pytest.approx(getattr(record, name))
 
 
 def several(watts: Callable[[float], float], *intervals: tuple[float, float]) -> EnergyRecord:
@@ -240,19 +246,13 @@ def several(watts: Callable[[float], float], *intervals: tuple[float, float]) ->
     samples = samples_of(times_s, [watts(each) for each in times_s.tolist()])
     samples += samples_of(times_s, np.where(times_s < 10, 0.0, 1.0), channel=Channel.POWER_STATE)
     phase = phase_window("read", intervals)
-    series = ByteSeries.from_bins(
-        np.array([ns(a) for a, _ in intervals]),
-        np.full(len(intervals), 1000),
-        bin_ns=100_000_000,
-        intervals=phase.intervals,
-    )
     (record,) = EnergyLedger(
         samples,
         [facts("meter", accuracy_percent=1.0)],
         host="host1",
         activity=activity_of(phase),
         baseline=(ns(0), ns(1)),
-    ).phase_records([phase], traffic={("read", "SERIAL1"): series})
+    ).phase_records([phase], moved_bytes={("read", "SERIAL1"): moved_bytes})
     return record
 
 
@@ -268,5 +268,5 @@ def test_states_and_bytes_sum_over_the_intervals() -> None:
     record = several(lambda _: 10.0, (8.0, 9.0), (11.0, 14.0))
     seconds = {share.state: share.seconds for share in record.states}
     assert seconds == pytest.approx({"0": 1.0, "1": 3.0})
-    assert sum(share.moved_bytes or 0 for share in record.states) == 2000
+    assert sum(share.moved_bytes or 0 for share in record.states) == 400_000_000
     assert sum(share.energy_j or 0 for share in record.states) == pytest.approx(record.energy_j)

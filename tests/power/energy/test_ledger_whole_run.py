@@ -10,7 +10,8 @@ import pytest
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import Boxcar, Evidence, Scope, WindowEnergy
-from wattload.core.record.energy import WHOLE_RUN, EnergyRecord
+from wattload.core.record.energy import WHOLE_RUN
+from wattload.power.energy.drive_integrals import own_record
 from wattload.power.energy.ledger import EnergyLedger
 
 OWN = WindowEnergy(
@@ -30,13 +31,8 @@ TIMES_S = np.round(np.arange(0, 1020) / 10, 6)
 SAMPLES = samples_of(TIMES_S, np.full(TIMES_S.size, 12.0), source="ipm")
 
 
-def own_record(own: WindowEnergy) -> EnergyRecord:
-    (record,) = EnergyLedger([], [], host="box").whole_run_records([own])
-    return record
-
-
 def test_a_drives_own_integral_is_one_record_of_its_own_window() -> None:
-    record = own_record(OWN)
+    record = own_record(OWN, Scope.DRIVE, host="box")
     assert (record.phase, record.source) == (WHOLE_RUN, "nvme_25h")
     assert record.evidence is Evidence.SELF_REPORTED
     assert record.energy_j == 12.0 * 100.5
@@ -49,7 +45,7 @@ def test_a_drives_own_integral_is_one_record_of_its_own_window() -> None:
 
 
 def test_its_uncertainty_is_what_the_drive_states_its_step_and_what_it_left_out() -> None:
-    record = own_record(OWN)
+    record = own_record(OWN, Scope.DRIVE, host="box")
     assert record.uncertainty_parts_j == pytest.approx(
         {
             "gain": 0.02 * 12.0 * 100.5,
@@ -72,7 +68,7 @@ def test_its_uncertainty_is_what_the_drive_states_its_step_and_what_it_left_out(
 def test_what_the_drive_does_not_state_leaves_the_uncertainty_unknown(
     changed: dict[str, None], part: str
 ) -> None:
-    record = own_record(OWN.model_copy(update=changed))
+    record = own_record(OWN.model_copy(update=changed), Scope.DRIVE, host="box")
     assert record.uncertainty_j is None
     assert part not in record.uncertainty_parts_j
     assert part in record.missing["uncertainty_j"]
@@ -81,13 +77,16 @@ def test_what_the_drive_does_not_state_leaves_the_uncertainty_unknown(
 
 def test_an_answer_that_can_not_be_used_is_missing_with_its_reason() -> None:
     reason = "it was started anew by someone else"
-    record = own_record(OWN.model_copy(update={"energy_j": None, "reason": reason}))
+    unusable = OWN.model_copy(update={"energy_j": None, "reason": reason})
+    record = own_record(unusable, Scope.DRIVE, host="box")
     for name in ("energy_j", "uncertainty_j", "max_interval_w"):
         assert record.missing[name] == reason
 
 
 def test_what_was_sampled_is_integrated_over_the_same_window() -> None:
-    own, ipm = EnergyLedger(SAMPLES, [IPM], host="box").whole_run_records([OWN])
+    record = own_record(OWN, Scope.DRIVE, host="box")
+    own, ipm = EnergyLedger(SAMPLES, [IPM], host="box").whole_run_records([record])
+    assert own == record
     assert (ipm.source, ipm.start_ns, ipm.end_ns) == ("ipm", own.start_ns, own.end_ns)
     assert ipm.energy_j == pytest.approx(12.0 * 100.5, rel=1e-5)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tests.power.energy_traces import Floats, ns, trace_of
 from wattload.core.power import Channel, Instant
 from wattload.core.record.energy import PowerStateShare
-from wattload.power.energy.integration import window_curve
-from wattload.power.energy.power_states import DivisibleEnergy, shares
+from wattload.power.energy.integration import Course
+from wattload.power.energy.power_states import shares
 from wattload.power.energy.profile import profile_of
-from wattload.power.energy.trace import ByteSeries, Trace
+from wattload.power.energy.trace import Trace
 
-NONE = DivisibleEnergy(curve=None, reason="no bound")
 TIMES_S = np.round(np.arange(-20, 130) / 10, 6)
 FLAT = np.full(TIMES_S.size, 10.0)
 IN_STATE_0: list[float | None] = [0.0] * TIMES_S.size
@@ -26,26 +27,20 @@ def states_of(values: list[float | None], times_s: Floats = TIMES_S) -> Trace:
 
 def shares_of(
     states: Trace,
-    watts: Floats | None = FLAT,
-    times_s: Floats = TIMES_S,
+    watts: Floats = FLAT,
     *,
-    traffic: ByteSeries | None = None,
+    intervals_s: Sequence[tuple[float, float]] = ((0, 10),),
     changes: Trace | None = None,
 ) -> dict[str, PowerStateShare]:
-    """Return the shares of the window from 0 to 10 s."""
-    window = (ns(0), ns(10))
-    energy = DivisibleEnergy(curve=None, reason="too little coverage")
-    if watts is not None:
-        profile = profile_of(trace_of(times_s, watts), Instant(), period_s=0.1)
-        energy = DivisibleEnergy(curve=window_curve(profile, Channel.POWER_W, *window))
-    found = shares(
-        states,
-        {"energy_j": energy, "lower_j": NONE, "upper_j": NONE},
-        *window,
-        period_s=0.1,
-        traffic=traffic,
-        changes=changes,
-    )
+    """Return the shares of some intervals: energy by power, and a thousand bytes a second."""
+    profile = profile_of(trace_of(TIMES_S, watts), Instant(), period_s=0.1)
+    totals: dict[str, tuple[Course | None, str]] = {
+        "energy_j": (lambda time_ns: profile.cumulative(time_ns)[0], ""),
+        "moved_bytes": (lambda time_ns: np.rint((time_ns - ns(0)) / 1e6), ""),
+        **dict.fromkeys(("lower_j", "upper_j"), (None, "no bound")),
+    }
+    windows = [(ns(start_s), ns(end_s)) for start_s, end_s in intervals_s]
+    found = shares(states, totals, windows, period_s=0.1, changes=changes)
     return {share.state: share for share in found}
 
 
@@ -72,45 +67,15 @@ def test_time_without_reads_of_the_state_is_unknown(read_s: Floats, unknown_s: f
     assert found["unknown"].energy_j == pytest.approx(10 * unknown_s)
 
 
-def test_share_of_a_missing_energy_is_missing_with_the_reason() -> None:
-    found = shares_of(states_of(IN_STATE_0), None)["0"]
-    assert found.missing["energy_j"] == "too little coverage"
-    assert found.missing["moved_bytes"]
-    assert found.seconds == 10
-
-
-def series_of(bins: dict[float, int], *intervals_s: tuple[float, float]) -> ByteSeries:
-    """Return the series of bytes per bin of 100 ms."""
-    return ByteSeries.from_bins(
-        np.array([ns(at_s) for at_s in bins]),
-        np.array([*bins.values()]),
-        bin_ns=100_000_000,
-        intervals=[(ns(start_s), ns(end_s)) for start_s, end_s in intervals_s],
-    )
-
-
-def test_bytes_are_shared_in_time_and_sum_exactly() -> None:
-    bins = {tenth / 10: 1_000_003 + tenth for tenth in range(100)}
-    found = shares_of(states_of([*STEP_AT_4]), traffic=series_of(bins, (0, 10)))
-    assert sum(share.moved_bytes or 0 for share in found.values()) == sum(bins.values())
-    assert found["0"].moved_bytes == sum(1_000_003 + tenth for tenth in range(39))
-
-
-@pytest.mark.parametrize(
-    ("bins", "intervals_s", "moved"),
-    [
-        ({-0.05: 500, 0.95: 700}, [(0, 1)], {0.025: 250, 0.05: 500, 0.95: 500, 1: 1200}),
-        ({1.0: 300}, [(0, 1)], {1: 300}),
-        ({0.9: 1000, 1.9: 700}, [(0, 0.93), (1.98, 3)], {0.93: 1000, 1.98: 1000, 3: 1700}),
-        ({0.0: 1001}, [(0.01, 0.02), (0.05, 0.08)], {0.02: 250, 0.05: 250, 0.08: 1001}),
-    ],
-    ids=["at both edges", "behind the end", "not in the pause", "in several intervals"],
-)
-def test_bytes_of_a_bin_are_in_the_intervals_of_the_phase(
-    bins: dict[float, int], intervals_s: list[tuple[float, float]], moved: dict[float, int]
-) -> None:
-    traffic = series_of(bins, *intervals_s)
-    assert traffic.at(np.array([ns(at_s) for at_s in moved])).tolist() == [*moved.values()]
+def test_shares_of_several_intervals_are_summed() -> None:
+    found = shares_of(states_of([*STEP_AT_4]), intervals_s=[(1, 2), (3, 5), (5, 6), (8, 9)])
+    assert {state: (share.seconds, share.energy_j) for state, share in found.items()} == {
+        "0": pytest.approx((1.9, 19)),
+        "transition": pytest.approx((0.1, 1)),
+        "1": pytest.approx((3.0, 30)),
+    }
+    assert [share.moved_bytes for share in found.values()] == [1900, 3000, 100]
+    assert found["0"].missing == dict.fromkeys(("lower_j", "upper_j"), "no bound")
 
 
 SECONDS = np.arange(0, 11.0)

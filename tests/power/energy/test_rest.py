@@ -20,7 +20,7 @@ from tests.power.energy_facts import activity_of, facts, window
 from tests.power.energy_traces import Floats, ns, samples_of
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.activity import Activity, rests_behind
+from wattload.power.energy.activity import Activity
 from wattload.power.energy.ledger import EnergyLedger
 
 TIMES_S = np.round(np.arange(-600, 750) / 10, 6)
@@ -112,7 +112,7 @@ def test_meter_that_dies_in_the_rest_gives_no_tail() -> None:
     (found,) = recorded(values)
     assert found.energy_j == pytest.approx(15 * 20, rel=0.01)
     assert (found.tail_j, found.work_j, found.tail_uncertainty_j) == (None, None, None)
-    assert "of the rest; at least 95% are required" in found.missing["tail_j"]
+    assert "of the time; at least 95 % are required" in found.missing["tail_j"]
 
 
 def test_idle_power_before_the_job_stands_in_with_a_remark() -> None:
@@ -161,9 +161,10 @@ def test_without_a_rest_no_phase_precedes_one() -> None:
         assert each.missing["tail_j"] == "no rest followed it"
 
 
-def test_rest_begins_when_the_last_rank_ends() -> None:
-    rests = [(ns(18.5), ns(48.5)), (ns(19.2), ns(49.2)), (ns(60), ns(90))]
-    assert rests_behind(rests, [SAVE]) == [rests[0], (ns(20), ns(49.2)), rests[2]]
+@pytest.mark.parametrize(("begun_s", "rest_s"), [(18.5, 0.0), (19.2, 29.2), (20.9, 30.9)])
+def test_rest_begins_when_the_last_rank_ends(begun_s: float, rest_s: float) -> None:
+    (found,) = recorded(watts(), rests=[(begun_s, begun_s + 30)])
+    assert found.rest_s == pytest.approx(rest_s)
 
 
 def test_calibration_of_another_drive_is_not_used() -> None:

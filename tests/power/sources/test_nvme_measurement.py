@@ -30,6 +30,7 @@ from wattload.power.control import power_settings
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Key
 from wattload.power.control.undo import recover_changes
+from wattload.power.energy.drive_integrals import own_record
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.nvme.admin import AdminDevice, DeviceWithTimeout
 from wattload.power.nvme.measurement import PowerMeasurementLog, decode_power_measurement
@@ -381,7 +382,7 @@ def test_two_clocks_may_drift_apart_over_many_hours() -> None:
 def test_record_of_the_whole_run_keeps_the_histogram(tmp_path: Path) -> None:
     source = started(tmp_path)
     energy, facts = stopped(source), source.facts()
-    (record,) = EnergyLedger([], [facts], host="box").whole_run_records([energy])
+    record = own_record(energy, facts.scope, host="box")
     assert record.energy_j == energy.energy_j
     assert record.histogram == energy.histogram
     assert EnergyRecord.model_validate_json(record.model_dump_json()) == record
