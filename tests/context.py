@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.workload import Communicator, Mark, RawDrive
+from wattload.run.power_session import Sampling
 from wattload.run.process import ProcessContext
 
 if TYPE_CHECKING:
-    from wattload.run.power_session import Sampling
     from wattload.run.progress import Board
     from wattload.session.schedule import SessionPosition
     from wattload.session.search_result import Measurement, SearchResult
@@ -82,10 +82,9 @@ def process_of(
     communicator: Communicator, reporter: NoReporter | None = None, *, samples: bool = True
 ) -> ProcessContext:
     """Return the process of a rank on the host "box"; one that samples leads its host."""
-    sampling = cast("Sampling", object()) if samples else None
     return ProcessContext(
         communicator=communicator,
-        sampling=sampling,
+        sampling=Sampling(Path("runs"), service=None) if samples else None,
         host="box",
         reporter=reporter or NoReporter(),
     )

@@ -18,7 +18,7 @@ from wattload.core.base_models import Frozen
 from wattload.core.errors import DataError
 from wattload.core.files import open_folder
 from wattload.core.power import SourceFacts
-from wattload.core.record.energy import CalibrationRecord
+from wattload.core.record.energy import CalibrationRecord, PowerSection
 from wattload.power.control.journal import default_state_folder
 
 _PREFIX, _SUFFIX = "calibration-", ".json"
@@ -80,37 +80,57 @@ class SessionCalibrations:
     """The calibrations that the runs of one session use, for each meter: the same or none in all.
 
     Runs of a comparison set different power states, so a calibration holds for all of them here.
-    What the first run uses stays, unless that was none and a run that is not compared follows.
+    What the first run uses stays, even if that is none.
     """
 
     def __init__(self, cache: CalibrationCache | None = None) -> None:
         self._cache = cache or CalibrationCache()
-        self._used: dict[frozenset[tuple[str, str]], CalibrationRecord | None] = {}
+        self._used: dict[SourceFacts, CalibrationRecord | None] = {}
 
-    def find(self, facts: SourceFacts, key: Mapping[str, str]) -> CalibrationRecord | None:
-        """Return the session's calibration of a source, or else the one that was kept."""
-        meter = _meter_of(key)
-        return self._used[meter] if meter in self._used else self._cache.find(facts, key)
+    def recall(self, section: PowerSection) -> None:
+        """Take what an earlier run of this session used, which another process made."""
+        for source in section.sources:
+            if source.facts is None or source.sensor is None:
+                continue
+            is_calibrated = source.sensor.basis == "calibrated"
+            found = section.calibration_of(source) if is_calibrated else None
+            self._used.setdefault(_unnamed(source.facts), found)
+
+    def is_settled(self, facts: SourceFacts, key: Mapping[str, str]) -> bool:
+        """Return whether a run must not calibrate a source, as it is known what the run uses."""
+        return _unnamed(facts) in self._used or self._cache.find(facts, key) is not None
 
     def use(
-        self, facts: SourceFacts, key: Mapping[str, str], *, is_compared: bool
+        self,
+        facts: SourceFacts,
+        key: Mapping[str, str],
+        own: CalibrationRecord | None = None,
+        *,
+        is_of_any_state: bool,
     ) -> CalibrationRecord | None:
-        """Return the calibration that a run uses; if it is compared, later runs use none else."""
-        found = self.find(facts, key)
-        if is_compared and _meter_of(key) not in self._used:
-            found = found or self._cache.latest(facts, key)
-        if found is not None or is_compared:
-            self._used.setdefault(_meter_of(key), found)
-        return found
+        """Return the calibration that a run uses; later runs use none else.
 
-    def add(self, facts: SourceFacts, record: CalibrationRecord) -> None:
-        """Keep a calibration that a run of this session has made, for later sessions too."""
-        self._cache.store(facts, record)
-        self._used.setdefault(_meter_of(record.key), record)
+        ``own`` is the one that the run made, which is kept for later sessions too. With
+        ``is_of_any_state``, another than that of the drive's power state will do.
+        """
+        if own is not None:
+            self._cache.store(facts, own)
+        meter = _unnamed(facts)
+        if meter not in self._used:
+            found = own or self._cache.find(facts, key)
+            if found is None and is_of_any_state:
+                found = self._cache.latest(facts, key)
+            self._used[meter] = found
+        return self._used[meter]
+
+
+def _unnamed(facts: SourceFacts) -> SourceFacts:
+    """Return what is declared of a source but for the kernel's name of its drive, which changes."""
+    return facts.model_copy(update={"device_name": ""})
 
 
 def _is_of(stored: StoredCalibration, facts: SourceFacts) -> bool:
-    return stored.facts.model_copy(update={"device_name": facts.device_name}) == facts
+    return _unnamed(stored.facts) == _unnamed(facts)
 
 
 def _meter_of(key: Mapping[str, str]) -> frozenset[tuple[str, str]]:

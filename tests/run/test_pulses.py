@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,12 @@ import pytest
 
 from wattload.core.host.counters import ProcessTree
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, SourceFacts
-from wattload.core.record.energy import CalibrationRecord, PowerSourceRecord, PowerStateRecord
+from wattload.core.record.energy import (
+    CalibrationRecord,
+    PowerSection,
+    PowerSourceRecord,
+    PowerStateRecord,
+)
 from wattload.core.units import MIB, NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.control.calibrations import CalibrationCache, SessionCalibrations
@@ -350,6 +356,55 @@ def test_no_run_of_a_session_uses_one_that_the_first_had_not(
     assert made.calibrations
     _, other = run_once(tmp_path / "run3", files, calibrates=False, session=session)
     assert (first.calibrations, other.calibrations) == ((), ())
+
+
+def section_of(report: PowerReport) -> PowerSection:
+    """Return what the record of a run has of its meter."""
+    own = report.calibrations
+    unread = calibration_records(planned(SHORT), [], {METER: {}}, host="box")
+    source = PowerSourceRecord(
+        host="box",
+        facts=METER.model_copy(update={"device_name": "nvme9"}),
+        name="meter",
+        device="SERIAL1",
+        used=True,
+        sentence="-",
+        sensor=calibrate((own or unread)[0], METER),
+    )
+    return PowerSection(
+        requested="auto", choice="-", idle_s=60.0, sources=(source,), calibrations=own
+    )
+
+
+@pytest.mark.usefixtures("_quick")
+def test_resumed_session_uses_the_calibration_of_its_earlier_runs(
+    files: list[Path], tmp_path: Path
+) -> None:
+    _, first = run_once(tmp_path / "run1", files, calibrates=True)
+    shutil.rmtree(tmp_path / "state")
+    resumed = SessionCalibrations()
+    resumed.recall(section_of(first))
+    phases, warm_up = run_once(tmp_path / "run2", files, calibrates=True, session=resumed)
+    _, other = run_once(tmp_path / "run3", files, calibrates=False, session=resumed, state=2)
+    assert "calibration" not in phases
+    assert first.calibrations == warm_up.calibrations == other.calibrations
+    assert len(other.calibrations) == 1
+
+
+@pytest.mark.usefixtures("_quick")
+def test_resumed_session_uses_no_calibration_if_its_earlier_runs_had_none(
+    files: list[Path], tmp_path: Path
+) -> None:
+    _, first = run_once(tmp_path / "run1", files, calibrates=False)
+    _, alone = run_once(tmp_path / "run2", files, calibrates=True)
+    resumed = SessionCalibrations()
+    resumed.recall(section_of(first))
+    phases, warm_up = run_once(tmp_path / "run3", files, calibrates=True, session=resumed)
+    _, other = run_once(tmp_path / "run4", files, calibrates=False, session=resumed)
+    assert len(alone.calibrations) == 1
+    assert "calibration" not in phases
+    assert "earlier runs of this session" in warm_up.not_calibrated
+    assert first.calibrations == warm_up.calibrations == other.calibrations == ()
 
 
 @pytest.mark.usefixtures("_quick")

@@ -15,8 +15,10 @@ from tests.context import NoReporter
 from tests.records import Scenario, make_run, write_made_run
 from tests.second_user import OTHER, need_second_user
 from wattload.core.errors import ForeignFileError, RunError
+from wattload.core.record.energy import PowerSection
 from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.run import Comparison, RunRecord
+from wattload.power.control.calibrations import SessionCalibrations
 from wattload.run.process import ProcessContext
 from wattload.session import loop
 from wattload.session.schedule import Pace, names_of
@@ -101,6 +103,17 @@ def test_states_that_are_done_are_not_run_again(runs: Runs, tmp_path: Path) -> N
     runs.fails.clear()
     loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
     assert [label for label, _, _ in runs.made[6:]] == ["PS1", "PS1"]
+
+
+def test_resumed_session_takes_the_calibrations_of_its_finished_runs(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recalled: list[PowerSection] = []
+    monkeypatch.setattr(SessionCalibrations, "recall", lambda _, section: recalled.append(section))
+    loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
+    assert recalled == []
+    loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
+    assert recalled == [read_record(run).power for run in sorted(runs.folder.glob("*-PS*"))]
 
 
 def test_every_run_says_where_it_stands_and_the_end_compares_all(

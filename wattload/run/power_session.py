@@ -39,6 +39,8 @@ LEAD_S = 2.0
 """Seconds of a trace needed before the first and after the last phase, for their edges."""
 COMPARED = "a run that is compared makes none; `wattload power calibrate` does, before it"
 """Why a run that may not calibrate is not calibrated."""
+AS_EARLIER = "earlier runs of this session were not calibrated either"
+"""Why a run that may calibrate is not calibrated if all sources are settled."""
 SLACK_S = 0.2
 """Two reads at the usual period."""
 
@@ -303,7 +305,8 @@ class PowerSession:
         if isinstance(plan, str):
             self._not_calibrated = plan
             return
-        if all(self._known(facts) for facts in plan.sources):
+        if all(self._is_settled(facts) for facts in plan.sources):
+            self._not_calibrated = AS_EARLIER
             return
         self._pulsed = plan.sources
         with recorder.phase(CALIBRATION_PHASE, timed=False, expected_s=plan.seconds):
@@ -312,12 +315,12 @@ class PowerSession:
             except (OSError, WattloadError) as error:
                 self._not_calibrated = f"the drive could not be loaded: {error}"
 
-    def _known(self, facts: SourceFacts) -> CalibrationRecord | None:
-        """Return an earlier calibration of a source; a log does not say of which meter it is."""
+    def _is_settled(self, facts: SourceFacts) -> bool:
+        """Return whether it is known what a source uses; a log does not name its meter."""
         if facts.is_recorded:
-            return None
+            return False
         key = calibration_key(facts, self._opened)
-        return self._sampling.calibrations.find(facts, key)
+        return self._sampling.calibrations.is_settled(facts, key)
 
     def _calibrations(self) -> tuple[CalibrationRecord, ...]:
         """Return the calibrations of the drives' meters: this run's own, or else earlier ones.
@@ -333,12 +336,15 @@ class PowerSession:
                 found.append(record)
                 continue
             sensor = calibrate(record, facts) if record is not None else None
-            if record is not None and sensor is not None and sensor.basis == "calibrated":
-                kept.add(facts, record)
-            key = calibration_key(facts, self._opened)
-            used = kept.use(facts, key, is_compared=not self._calibrates)
+            is_made = sensor is not None and sensor.basis == "calibrated"
+            used = kept.use(
+                facts,
+                calibration_key(facts, self._opened),
+                record if is_made else None,
+                is_of_any_state=not self._calibrates,
+            )
             is_silent = sensor is not None and sensor.responds is False
-            found.append(record if used is None or is_silent else used)
+            found.append(used if is_made or (used is not None and not is_silent) else record)
         return tuple(record for record in found if record is not None)
 
     def _own_calibrations(self) -> tuple[CalibrationRecord, ...]:

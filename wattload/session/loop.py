@@ -184,7 +184,8 @@ def _resume(
 ) -> dict[str, Path]:
     """Return the folders of the points that are done and valid, by key, on every rank.
 
-    The bytes that these runs wrote are charged to the drives: a resumed session is still one.
+    A resumed session is still one: the bytes that these runs wrote are charged to the drives, and
+    later runs use the calibrations that these used.
     """
     found: Mapping[str, Path] = {}
     if process.is_root and journal is not None:
@@ -192,7 +193,10 @@ def _resume(
         for reason in refused:
             process.note(reason)
         for folder in found.values():
-            process.ledger.add_record(read_record(folder))
+            record = read_record(folder)
+            process.ledger.add_record(record)
+            if process.sampling is not None:
+                process.sampling.calibrations.recall(record.power)
     return dict(process.communicator.broadcast(found))
 
 

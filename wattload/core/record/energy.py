@@ -436,6 +436,17 @@ class PowerSection(Frozen):
     throttling: tuple[ThrottlingRecord, ...] = ()
     written: tuple[WrittenRecord, ...] = ()
 
+    def calibration_of(self, source: PowerSourceRecord) -> CalibrationRecord | None:
+        """Return the latest calibration of a source that the run had, ``None`` if it had none."""
+        facts = source.facts
+        found = [
+            each
+            for each in self.calibrations
+            if facts is not None
+            and (each.host, each.source, each.device) == (source.host, facts.name, facts.device)
+        ]
+        return found[-1] if found else None
+
     @property
     def recomputed_text(self) -> str:
         """Which models recomputed the energies, as a sentence; empty if they are the run's own."""

@@ -42,12 +42,8 @@ def meter_lines(section: PowerSection, started_utc: str) -> Iterator[str]:
         facts, sensor = source.facts, source.sensor
         if not source.used or facts is None or sensor is None or facts.scope is not Scope.DRIVE:
             continue
-        found = [
-            each
-            for each in section.calibrations
-            if (each.host, each.source, each.device) == (source.host, facts.name, facts.device)
-        ]
-        before_s = age_s(found[-1], started_utc) if found else None
+        found = section.calibration_of(source)
+        before_s = age_s(found, started_utc) if found is not None else None
         yield f"{facts.name}: {sensor_text(sensor, before_s)}"
 
 
