@@ -159,13 +159,13 @@ class SamplerClient:
         return reply_in(answer, AbortReply).states
 
     def close(self) -> None:
-        """End the connection and wait for the sampler to end; safe to call twice."""
+        """End the connection and wait a while for the sampler to end; safe to call twice."""
         self._stream.close()
         try:
             self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # It is still restoring a slow drive, and ends without this process.
-            return
+            # It is still restoring a slow drive or writing a record, and ends by itself.
+            threading.Thread(target=self._process.wait, daemon=True).start()
 
     def __enter__(self) -> Self:
         return self

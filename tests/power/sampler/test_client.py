@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from wattload.core.errors import MissingExtraError, PowerError, PowerPermissionE
 from wattload.power.config import PowerConfig
 from wattload.power.sampler import client as client_module
 from wattload.power.sampler.client import SamplerClient
+
+WAIT_S = 30
 
 
 class Impostor:
@@ -121,6 +124,20 @@ def test_silent_sampler_is_given_up(
         pytest.raises(PowerError, match="did not answer start"),
     ):
         client.start()
+
+
+def test_sampler_that_ends_late_is_still_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_END_TIMEOUT_S", 0.05)
+    ours, theirs = socket.socketpair()
+    with theirs, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        SamplerClient(ours, process, None).close()
+        assert process.returncode is None
+        assert process.stdin is not None
+        process.stdin.close()
+        deadline_s = time.monotonic() + WAIT_S
+        while process.returncode is None:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
 
 
 def test_a_sampler_needs_no_folder_for_temporary_files(
