@@ -1,7 +1,8 @@
 #!/bin/sh
 # In the guest: bring up the virtual drive by the kernel's NVMe/TCP driver, run the lab's tests.
 # On the kernel's command line, lab_tests= is pytest's -m with commas for spaces, and lab_name= its
-# -k. /out is the host's lab folder. A test that takes half an hour hangs: it shows where, and ends all.
+# -k alike. /out is the host's lab folder. A test that takes half an hour hangs: it shows where, and
+# ends all. Tests of 20 s and more are listed at the end.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
@@ -18,6 +19,6 @@ mkdir -p "$WATTLOAD_LAB_VIRTUAL" "$WATTLOAD_LAB_OUT"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$WATTLOAD_LAB_OUT"
 "$python" -m tests.lab.connect "$WATTLOAD_LAB_VIRTUAL"
 marks=$(sed -n 's/.*lab_tests=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
-name=$(sed -n 's/.*lab_name=\([^ ]*\).*/\1/p' /proc/cmdline)
+name=$(sed -n 's/.*lab_name=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
 exec "$python" -m pytest tests/lab -m "${marks:-lab}" -k "$name" -v --color=no -p no:cacheprovider \
-  -o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true
+  --durations=0 --durations-min=20 -o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true

@@ -1,9 +1,9 @@
 #!/bin/sh
-# run.sh [MARKS [NAME]]: run the tests that MARKS selects (pytest's -m; default: lab), all or those
-# with NAME in their names, in a guest that has NVMe controllers and the kernel's real drivers: QEMU's
-# own controller, behind the NVMe/TCP driver a virtual drive that knows its true energy, and QEMU's
-# drives with two controllers and with two namespaces. Pages, records and the truth table come to
-# $WATTLOAD_LAB/out.
+# run.sh [MARKS [NAMES]]: run the tests that MARKS selects (pytest's -m; default: lab), all or those
+# whose names NAMES selects (its -k), in a guest that has NVMe controllers and the kernel's real
+# drivers: QEMU's own controller, behind the NVMe/TCP driver a virtual drive that knows its true
+# energy, and QEMU's drives with two controllers and with two namespaces. Pages, records and the
+# truth table come to $WATTLOAD_LAB/out.
 # The guest runs this machine's root read-only, so .venv and checkout are as they are here.
 # WATTLOAD_LAB names the folder for kernel and initramfs; no root rights and no KVM are needed.
 set -eu
@@ -12,7 +12,7 @@ root=$(cd "$here/../.." && pwd)
 lab=${WATTLOAD_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/wattload-lab}
 limit_s=${WATTLOAD_LAB_LIMIT_S:-3600}
 marks=${1:-lab}
-name=${2:-}
+names=${2:-}
 
 missing=
 for tool in qemu-system-x86_64 busybox cpio modprobe depmod nvme mkfs.ext4; do
@@ -82,7 +82,7 @@ trap 'kill "$bmc" 2>/dev/null || :' EXIT
 timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
   -smp 1 -m 6144 -nographic -no-reboot -nic none \
   -kernel kernel/vmlinuz -initrd initramfs.gz \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_kernel=$lab/kernel lab_tests=$(echo "$marks" | tr ' ' ,) lab_name=$name" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_kernel=$lab/kernel lab_tests=$(echo "$marks" | tr ' ' ,) lab_name=$(echo "$names" | tr ' ' ,)" \
   -virtfs local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap \
   -virtfs local,path=out,mount_tag=out,security_model=none,multidevs=remap \
   -drive file=disk.img,if=none,id=disk,format=raw,cache=unsafe,aio=threads \
