@@ -43,6 +43,9 @@ _MOST_SIGMA = 3.0
 _FAST_SHARE = 0.6
 """Readings whose updates are closer than this share of the train's period follow its pulses."""
 _RIPPLE_LEAST = 3
+_GAP_SHARE = 1 / 3
+"""Readings are complete around an edge if no gap is longer than this share of the load's length
+there, or than a few reads: what a gap hides of the response varies from edge to edge."""
 _LEAST_JUMP = 0.5
 """Each step of power is at least this share of their mean: the load is the same in all pulses."""
 
@@ -252,7 +255,8 @@ def _edges(record: CalibrationRecord, readings: Readings, longest_gap_s: float) 
         first, last = np.searchsorted(reads_s, (before_s, after_s))
         read_s = np.concatenate(([before_s], reads_s[first:last], [after_s]))
         edge = _Edge(before_s, at_s, after_s, index % 2 == 0)
-        if edge.length_s > 0 and np.diff(read_s).max() <= longest_gap_s:
+        most_s = max(longest_gap_s, _GAP_SHARE * edge.length_s)
+        if edge.length_s > 0 and np.diff(read_s).max() <= most_s:
             edges.append(edge)
     return edges
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -209,6 +210,21 @@ def test_incomplete_pulses_do_not_calibrate() -> None:
         assert found.basis == "declared"
         assert "of 8 pulses" in found.reason
     assert calibrated(Instant(), instant, pulses=(), train=()).basis == "declared"
+
+
+@pytest.mark.parametrize("name", ["instant", "sliding mean", "filtered mean", "late counter"])
+def test_reads_that_are_late_on_a_busy_host_widen_the_uncertainty(name: str) -> None:
+    declared, reader, tau_s, _ = CASES[name]
+    record = recorded(declared, reader)
+    is_read = [index % 17 >= 5 for index in range(len(record.values))]
+    late = {
+        field: tuple(itertools.compress(getattr(record, field), is_read))
+        for field in ("time_ns", "values")
+    }
+    found, prompt = (calibrated(declared, reader, **each) for each in (late, {}))
+    assert found.basis == "calibrated", found.reason
+    assert found.tau_s == pytest.approx(tau_s, abs=found.tau_uncertainty_s)
+    assert found.tau_uncertainty_s > prompt.tau_uncertainty_s
 
 
 @pytest.mark.parametrize("declared", [Instant(), Boxcar(window_s=1.0), Counter(quantum_j=1.0)])
