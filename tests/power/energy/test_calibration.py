@@ -217,14 +217,13 @@ def test_reads_that_are_late_on_a_busy_host_widen_the_uncertainty(name: str) -> 
     declared, reader, tau_s, _ = CASES[name]
     record = recorded(declared, reader)
     is_read = [index % 17 >= 5 for index in range(len(record.values))]
-    late = {
-        field: tuple(itertools.compress(getattr(record, field), is_read))
-        for field in ("time_ns", "values")
-    }
-    found, prompt = (calibrated(declared, reader, **each) for each in (late, {}))
+    time_ns, values = (
+        tuple(itertools.compress(each, is_read)) for each in (record.time_ns, record.values)
+    )
+    found = calibrated(declared, reader, time_ns=time_ns, values=values)
     assert found.basis == "calibrated", found.reason
     assert found.tau_s == pytest.approx(tau_s, abs=found.tau_uncertainty_s)
-    assert found.tau_uncertainty_s > prompt.tau_uncertainty_s
+    assert found.tau_uncertainty_s > calibrated(declared, reader).tau_uncertainty_s
 
 
 @pytest.mark.parametrize("declared", [Instant(), Boxcar(window_s=1.0), Counter(quantum_j=1.0)])
