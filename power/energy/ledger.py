@@ -143,11 +143,13 @@ class EnergyLedger:
                 continue
             windows = {(each.start_ns, each.end_ns) for each in own if each.device == device}
             if not windows:
-                first_ns, last_ns = int(part.trace.time_ns[0]), int(part.trace.time_ns[-1])
-                limits_ns = polled or (first_ns, last_ns)
-                windows = {(max(first_ns, limits_ns[0]), min(last_ns, limits_ns[1]))}
+                read_ns = part.trace.time_ns[[0, -1]].tolist()
+                first_ns, last_ns = polled or read_ns
+                windows = {(max(read_ns[0], first_ns), min(read_ns[1], last_ns))}
             records += [
-                ledger.record(WHOLE_RUN, [window], host=self._host) for window in sorted(windows)
+                ledger.record(WHOLE_RUN, [window], host=self._host)
+                for window in sorted(windows)
+                if window[0] < window[1]
             ]
         return tuple(records)
 
@@ -188,7 +190,7 @@ def mark_chosen(
         if takes_declared or record.evidence is not Evidence.DECLARED:
             groups[record.phase, record.start_ns, record.device, record.scope].append(record)
     chosen = {
-        id(min(group, key=lambda each: _order(each, sensors.get((each.source, each.device)))))
+        id(min(group, key=lambda each: _rank(each, sensors.get((each.source, each.device)))))
         for group in groups.values()
     }
     return tuple(
@@ -197,9 +199,11 @@ def mark_chosen(
     )
 
 
-def _order(record: EnergyRecord, sensor: SensorRecord | None) -> tuple[int, int, int, float]:
-    """Return the rank of a record: first by its sensor, then by its kind of figure."""
-    doubt, strength = _doubt(record, sensor), EVIDENCE_RANK[record.evidence]
+def _rank(record: EnergyRecord, sensor: SensorRecord | None) -> tuple[float, ...]:
+    """Return the rank of a record: by how little its sensor is trusted, then by its figure."""
+    doubt, strength = 2, EVIDENCE_RANK[record.evidence]
+    if record.energy_j is not None and record.evidence in MEASURING:
+        doubt = int(sensor is not None and sensor.responds is False)
     if record.uncertainty_j is not None:
         return doubt, 0, 0, record.uncertainty_j
     if record.energy_j is not None:
@@ -207,10 +211,3 @@ def _order(record: EnergyRecord, sensor: SensorRecord | None) -> tuple[int, int,
     if record.lower_j is not None and record.upper_j is not None:
         return doubt, 2, strength, record.upper_j - record.lower_j
     return doubt, 3, strength, record.upper_j or 0.0
-
-
-def _doubt(record: EnergyRecord, sensor: SensorRecord | None) -> int:
-    """Return how little a figure's sensor is trusted, from 0; 2 for what is not measured."""
-    if record.energy_j is None or record.evidence not in MEASURING:
-        return 2
-    return int(sensor is not None and sensor.responds is False)

@@ -65,7 +65,7 @@ def _intervals(
     is_known = ~np.isnan(before + after) & (np.diff(read_ns) <= gap_ns)
     state = np.where(before == after, np.nan_to_num(before), TRANSITION).astype(np.int64)
     between = np.where(is_known, state, UNKNOWN)
-    if changes is not None and between.size:
+    if changes is not None and between.size and not np.isnan(changes.value).all():
         between[_is_unexplained(between, read_ns, changes) & (between >= 0)] = TRANSITION
     # The first and the last entry are the time before the first and after the last read.
     padded = np.concatenate(([UNKNOWN], between, [UNKNOWN]))
@@ -93,6 +93,5 @@ def _is_unexplained(
     step = np.diff(count)
     unexplained = (step < 0) | (step > np.diff(seen[at]))
     is_marked = np.zeros(between.size, np.bool_)
-    for first, last in zip(at[:-1][unexplained], at[1:][unexplained], strict=True):
-        is_marked[first:last] = True
+    is_marked[at[0] : at[-1]] = np.repeat(unexplained, np.diff(at))
     return is_marked

@@ -177,43 +177,36 @@ def _bounds(trace: Trace, sensor: Bounds, gap_ns: int) -> Profile:
     """Return the bound that applies whatever the state was between the reads.
 
     A change between two reads may have begun during the first, and its transition may last until
-    ``settle_s`` after the second. During all of this time, the wider of both bounds applies.
+    ``settle_s`` after the second. In all times between reads that this touches, the wider of both
+    bounds applies.
     """
-    is_lower = trace.key.channel is Channel.LOWER_W
-    pick = np.minimum if is_lower else np.maximum
-    from_ns, to_ns, pair_w = _changes(trace, round(sensor.settle_s * NS_PER_S))
-    edge_ns = np.unique(np.concatenate((trace.time_ns, from_ns, to_ns)))
-    if trace.time_ns.size:
-        edge_ns = edge_ns[(edge_ns >= trace.time_ns[0]) & (edge_ns <= trace.time_ns[-1])]
-    before = np.searchsorted(trace.time_ns, edge_ns[:-1], "right") - 1
-    bound_w = pick(trace.value[before], trace.value[before + 1])
-    keep = ~np.isnan(bound_w) & (trace.time_ns[before + 1] - trace.time_ns[before] <= gap_ns)
-    first, last = np.searchsorted(edge_ns, from_ns), np.searchsorted(edge_ns, to_ns)
-    for change, watts in enumerate(pick(pair_w[0], pair_w[1])):
-        touched = slice(first[change], last[change])
+    pick = np.minimum if trace.key.channel is Channel.LOWER_W else np.maximum
+    time_ns, value = trace.time_ns, trace.value
+    bound_w = pick(value[:-1], value[1:])
+    known = np.flatnonzero(~np.isnan(value))
+    changes = np.flatnonzero(np.diff(value[known]))
+    before, after = known[changes], known[changes + 1]
+    half_ns = trace.spread_ns // 2
+    begun = np.searchsorted(time_ns, time_ns[before] - half_ns[before], "right") - 1
+    settle_ns = round(sensor.settle_s * NS_PER_S)
+    settled = np.searchsorted(time_ns, time_ns[after] + half_ns[after] + settle_ns)
+    for first, last, watts in zip(begun, settled, pick(value[before], value[after]), strict=True):
+        touched = slice(max(first, 0), last)
         bound_w[touched] = pick(bound_w[touched], watts)
+    step_ns = np.diff(time_ns)
+    keep = ~np.isnan(bound_w) & (step_ns > 0) & (step_ns <= gap_ns)
     # A bound that stays is one piece: in two days it is read two million times.
     is_same = keep[1:] & keep[:-1] & (bound_w[1:] == bound_w[:-1])
     begins = keep & ~np.concatenate(([False], is_same))
     ends = keep & ~np.concatenate((is_same, [False]))
     watts = bound_w[begins]
     return Profile(
-        start_ns=edge_ns[:-1][begins],
-        end_ns=edge_ns[1:][ends],
+        start_ns=time_ns[:-1][begins],
+        end_ns=time_ns[1:][ends],
         start_w=watts,
         end_w=watts,
         observed=np.ones(watts.size),
     )
-
-
-def _changes(trace: Trace, settle_ns: int) -> tuple[Times, Times, Values]:
-    """Return the earliest start and latest end of each change (n,), and both bounds (2, n)."""
-    known = ~np.isnan(trace.value)
-    time_ns, value, half_ns = trace.time_ns[known], trace.value[known], trace.spread_ns[known] // 2
-    at = np.flatnonzero(np.diff(value) != 0)
-    from_ns = time_ns[at] - half_ns[at]
-    to_ns = time_ns[at + 1] + half_ns[at + 1] + settle_ns
-    return from_ns, to_ns, np.stack((value[at], value[at + 1]))
 
 
 def _counter(trace: Trace, sensor: Counter, gap_ns: int, resets_ns: Sequence[int]) -> Profile:

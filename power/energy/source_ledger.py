@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from wattload.core.record.energy import (
     CalibrationRecord,
     EnergyRecord,
     PowerStateShare,
-    PowerStatistics,
     SensorRecord,
 )
 from wattload.power.energy.activity import RunTimes, Tail
@@ -47,9 +46,13 @@ from wattload.power.energy.trace import (
     fields_of,
     plausible,
 )
-from wattload.power.energy.uncertainty import Uncertainty, total
 
 ENERGIES = ("energy_j", "lower_j", "upper_j")
+_OF_TAIL = ("tail_j", "tail_uncertainty_j", "work_uncertainty_j")
+_MEASURED = (*_OF_TAIL, "uncertainty_j", "statistics")
+
+Figures = dict[str, tuple[Any, str]]
+"""Figures of a record by name, each with the reason if it is ``None``."""
 
 IDLE_DRIFT = 0.1
 """Idle times before and after the run whose power differs by more than this share are remarked. So
@@ -58,15 +61,6 @@ AT_IDLE = 0.05
 """Power at the end of a rest is at idle if it is at most this share above."""
 HOLE_S = 0.5
 """Holes that are longer are remarked."""
-
-
-class _Work(NamedTuple):
-    """The net energy of a tail, and the uncertainties of it and of the energy for the work."""
-
-    tail_j: float | None
-    of_tail: Uncertainty
-    of_work: Uncertainty
-    is_at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,40 +162,39 @@ class SourceLedger:
         ``tail`` are the rests behind a timed phase, ``others`` the phases that ran at the same time
         and ``moved_bytes`` the bytes that it moved on this device over time.
         """
-        seconds = seconds_of(windows)
+        seconds, part = seconds_of(windows), self.energies.get("energy_j")
         results = {name: part.result(windows) for name, part in self.energies.items()}
         energies = {name: self._energy(name, results, windows) for name in ENERGIES}
-        energy = energies["energy_j"]
+        energy_j, why = energies["energy_j"]
         # Evidence and coverage are those of the energy, else of the bounds.
-        decisive = [results["energy_j"]] if "energy_j" in results else [*results.values()]
+        decisive = [results["energy_j"]] if part is not None else [*results.values()]
         if tail is None:
             tail = Tail(reason="only timed phases have a tail")
             idle: ValueOrReason = (None, "idle power is not subtracted from a whole run")
         else:
             idle = self.idle_w()
-        stated, work = self._uncertainty(energy, windows), self._work(energy, windows, tail)
-        part = self.energies.get("energy_j")
-        figures: dict[str, tuple[Any, str]] = {
+        measured, fields = self.measured, dict[str, Any]()
+        missing = f"{self.facts.name} has no power sensor" if measured is None else why
+        figures: Figures = dict.fromkeys(_MEASURED, (None, missing))
+        if measured is not None and energy_j is not None:
+            figures, fields = self._measured_figures(measured, energy_j, windows, tail)
+            fields["remarks"] = self._remarks(measured, windows, tail, others)
+        found = [self.facts.evidence, *(result.evidence for result in decisive)]
+        figures |= {
             **energies,
-            "mean_w": (None if energy[0] is None else energy[0] / seconds, energy[1]),
+            "mean_w": (None if energy_j is None else energy_j / seconds, why),
             "coverage": (
                 min((result.coverage for result in decisive), default=None),
                 "there are no samples",
             ),
             "idle_w": idle,
-            "net_j": self._net(energy, idle, seconds),
-            "uncertainty_j": (stated.total_j, stated.reason or ""),
-            "tail_j": (work.tail_j, work.of_tail.reason or ""),
-            "tail_uncertainty_j": (work.of_tail.total_j, work.of_tail.reason or ""),
-            "work_uncertainty_j": (work.of_work.total_j, work.of_work.reason or ""),
+            "net_j": self._net(energies["energy_j"], idle, seconds),
             "change_count": (
                 None if part is None else _change_count(part.trace, windows),
                 f"{self.facts.name} does not read power",
             ),
             "max_interval_w": (None, "only a drive's own measurement of the run (25h) has it"),
-            "statistics": self._statistics(energy, windows),
         }
-        found = [self.facts.evidence, *(result.evidence for result in decisive)]
         return EnergyRecord(
             host=host,
             device=self.facts.device,
@@ -212,13 +205,10 @@ class SourceLedger:
             end_ns=windows[-1][1],
             evidence=weakest(found) if decisive else Evidence.NONE,
             seconds=seconds,
-            uncertainty_parts_j=stated.parts_j,
-            work_uncertainty_parts_j=work.of_work.parts_j,
             rest_s=seconds_of(tail.windows),
-            is_at_least=work.is_at_least,
-            remarks=self._remarks(windows, tail, others) if energy[0] is not None else (),
             sample_count=max((result.sample_count for result in decisive), default=0),
             states=self._shares(energies, windows, moved_bytes),
+            **fields,
             **fields_of(figures),
         )
 
@@ -250,45 +240,49 @@ class SourceLedger:
             return None, "idle power is subtracted for drives only: the host is busy"
         return idle if idle[0] is None else (energy[0] - idle[0] * seconds, "")
 
-    def _uncertainty(self, energy: ValueOrReason, windows: Sequence[Window]) -> Uncertainty:
-        if self.measured is None:
-            return total({}, f"{self.facts.name} has no power sensor")
-        if energy[0] is None:
-            return total({}, energy[1])
-        return self.measured.uncertainty(energy[0], windows)
-
-    def _work(self, energy: ValueOrReason, windows: Sequence[Window], tail: Tail) -> _Work:
-        """Return the net tail, with power above idle in the rests behind the windows."""
-        base, measured, rests = self.after or self.before, self.measured, tail.windows
-        why = tail.reason
+    def _measured_figures(
+        self, measured: MeasuredPower, energy_j: float, windows: Sequence[Window], tail: Tail
+    ) -> tuple[Figures, dict[str, Any]]:
+        """Return the figures that only a measured energy has, and the other fields."""
+        if isinstance(self.facts.sensor, Counter):
+            readings = Readings.of_counter(measured.profile, self.facts, measured.sensor)
+        else:
+            readings = Readings.of_watts(measured.trace, self.facts, measured.sensor)
+        stated = measured.uncertainty(energy_j, windows)
+        figures: Figures = {
+            "uncertainty_j": (stated.total_j, stated.reason or ""),
+            "statistics": (power_statistics(readings, self.facts, windows), ""),
+        }
+        fields: dict[str, Any] = {"uncertainty_parts_j": stated.parts_j}
+        base, rests, why = self.after or self.before, tail.windows, tail.reason
         if self.facts.scope is not Scope.DRIVE:
             why = "only drives have a tail"
-        elif measured is None or energy[0] is None:
-            why = energy[1]
         elif base is None:
             why = "no idle power was measured"
         elif not why:
             why = self._refusal(rests) or uncovered(measured.result(rests).coverage)
-        if why or measured is None or base is None or energy[0] is None:
-            return _Work(None, total({}, why), total({}, why))
+        if why or base is None:
+            return dict.fromkeys(_OF_TAIL, (None, why)) | figures, fields
         rest_s = seconds_of(rests)
-        gross_j = math.fsum(measured.edges.between_j(*rest) for rest in rests)
-        tail_j = gross_j - base.watts * rest_s
         idle_w = math.hypot(base.uncertainty_w, self._drift_w(base))
+        tail_j = math.fsum(measured.edges.between_j(*rest) for rest in rests) - base.watts * rest_s
+        of_tail = measured.uncertainty(tail_j, (), rests, idle_w * rest_s)
+        of_work = measured.uncertainty(energy_j + tail_j, windows, rests, idle_w * rest_s)
+        figures |= {
+            "tail_j": (tail_j, ""),
+            "tail_uncertainty_j": (of_tail.total_j, of_tail.reason or ""),
+            "work_uncertainty_j": (of_work.total_j, of_work.reason or ""),
+        }
         ends = [end for end in map(measured.idle_at_end, rests) if end is not None]
-        is_at_least = any(
+        fields["work_uncertainty_parts_j"] = of_work.parts_j
+        fields["is_at_least"] = any(
             end.watts - base.watts
             > max(
                 AT_IDLE * abs(base.watts), COVERAGE_FACTOR * math.hypot(end.uncertainty_w, idle_w)
             )
             for end in ends
         )
-        return _Work(
-            tail_j,
-            measured.uncertainty(tail_j, (), rests, idle_w * rest_s),
-            measured.uncertainty(energy[0] + tail_j, windows, rests, idle_w * rest_s),
-            is_at_least,
-        )
+        return figures, fields
 
     def _drift_w(self, base: Idle) -> float:
         """Return the standard uncertainty of idle power in a rest by its drift over the run.
@@ -300,12 +294,13 @@ class SourceLedger:
         return abs(self.after.watts - self.before.watts) / math.sqrt(3)
 
     def _remarks(
-        self, windows: Sequence[Window], tail: Tail, others: Sequence[str]
+        self,
+        measured: MeasuredPower,
+        windows: Sequence[Window],
+        tail: Tail,
+        others: Sequence[str],
     ) -> tuple[str, ...]:
         """Return a sentence on each thing that widened an uncertainty of the phase."""
-        measured = self.measured
-        if measured is None:
-            return ()
         edges_j = measured.disagreement_j([*windows, *tail.windows])
         missed_s = seconds_of(windows) * (1 - measured.result(windows).coverage)
         idle_w = [each.watts for each in (self.before, self.after) if each is not None] or [0.0]
@@ -339,18 +334,6 @@ class SourceLedger:
         values = [self.states.values(*window) for window in windows if window is not None]
         read = np.concatenate((*values, ()))
         return int(read[-1]) if read.size else None
-
-    def _statistics(
-        self, energy: ValueOrReason, windows: Sequence[Window]
-    ) -> tuple[PowerStatistics | None, str]:
-        measured = self.measured
-        if energy[0] is None or measured is None:
-            return None, energy[1] or f"{self.facts.name} has no power sensor"
-        if isinstance(self.facts.sensor, Counter):
-            readings = Readings.of_counter(measured.profile, self.facts, measured.sensor)
-        else:
-            readings = Readings.of_watts(measured.trace, self.facts, measured.sensor)
-        return power_statistics(readings, self.facts, windows), ""
 
     def _shares(
         self,

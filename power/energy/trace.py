@@ -5,6 +5,7 @@ Readings that no meter of a drive, GPU or node can have are refused, never integ
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -112,17 +113,15 @@ class TraceBuilder:
     """Collects samples of a host as columns of 25 bytes a sample: a run of days has millions."""
 
     def __init__(self) -> None:
-        self._columns: defaultdict[
-            tuple[str, str, Channel], tuple[array[int], array[int], array[float], array[int]]
-        ]
-        self._columns = defaultdict(lambda: (array("q"), array("q"), array("d"), array("b")))
+        self._columns: defaultdict[tuple[str, str, Channel], list[array[Any]]]
+        self._columns = defaultdict(lambda: [array(code) for code in "qqdb"])
 
     def add(self, sample: Sample) -> None:
-        times, spreads, values, ranks = self._columns[sample.source, sample.device, sample.channel]
-        times.append(sample.time_ns)
-        spreads.append(sample.spread_ns)
-        values.append(np.nan if sample.value is None else sample.value)
-        ranks.append(EVIDENCE_RANK[sample.evidence])
+        value = math.nan if sample.value is None else sample.value
+        row = sample.time_ns, sample.spread_ns, value, EVIDENCE_RANK[sample.evidence]
+        columns = self._columns[sample.source, sample.device, sample.channel]
+        for column, figure in zip(columns, row, strict=True):
+            column.append(figure)
 
     def adding(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yield the samples, each after adding it: for what else is made of them meanwhile."""
@@ -130,33 +129,19 @@ class TraceBuilder:
             self.add(sample)
             yield sample
 
-    def extend(
-        self,
-        key: TraceKey,
-        time_ns: Times,
-        spread_ns: Times,
-        value: Values,
-        evidence_rank: NDArray[np.int8],
-    ) -> None:
-        """Add the next samples of one key; all arrays have shape (n,)."""
-        times, spreads, values, ranks = self._columns[key]
-        times.frombytes(time_ns.tobytes())
-        spreads.frombytes(spread_ns.tobytes())
-        values.frombytes(value.tobytes())
-        ranks.frombytes(evidence_rank.tobytes())
+    def extend(self, key: TraceKey, *columns: NDArray[Any]) -> None:
+        """Add the next samples of one key: times, spreads, values and ranks, of shape (n,) each."""
+        for column, values in zip(self._columns[key], columns, strict=True):
+            column.frombytes(values.tobytes())
 
     def traces(self) -> dict[TraceKey, Trace]:
         """Return the samples as traces; the builder can't be used afterwards."""
         columns, self._columns = self._columns, defaultdict()
         return {
             TraceKey(*key): Trace.from_columns(
-                TraceKey(*key),
-                np.frombuffer(times, dtype=np.int64),
-                np.frombuffer(spreads, dtype=np.int64),
-                np.frombuffer(values, dtype=np.float64),
-                np.frombuffer(ranks, dtype=np.int8),
+                TraceKey(*key), *(np.frombuffer(each, dtype=each.typecode) for each in own)
             )
-            for key, (times, spreads, values, ranks) in columns.items()
+            for key, own in columns.items()
         }
 
 
