@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.power.energy_traces import Floats, ns, trace_of
 from wattload.core.power import Channel, Instant
 from wattload.core.record.energy import PowerStateShare
+from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Course
 from wattload.power.energy.power_states import shares
 from wattload.power.energy.profile import profile_of
@@ -100,3 +103,23 @@ def test_changes_that_no_read_saw_are_a_transition(
     found = shares_of(states_of([*states]), changes=changes)
     seconds = found["transition"].seconds if "transition" in found else 0.0
     assert seconds == pytest.approx(transition_s)
+
+
+@settings(max_examples=40)
+@given(
+    reads=st.lists(
+        st.tuples(st.floats(0.001, 6), st.one_of(st.none(), st.integers(0, 3))), max_size=40
+    ),
+    edges_s=st.lists(st.floats(-5, 60), min_size=2, max_size=8, unique=True),
+)
+def test_shares_sum_to_the_totals(
+    reads: list[tuple[float, int | None]], edges_s: list[float]
+) -> None:
+    times_s = np.cumsum([step_s for step_s, _ in reads])
+    at_s = sorted(edges_s)
+    intervals_s = list(zip(at_s[::2], at_s[1::2], strict=False))
+    found = shares_of(states_of([state for _, state in reads], times_s), intervals_s=intervals_s)
+    seconds = sum(ns(end_s) - ns(start_s) for start_s, end_s in intervals_s) / NS_PER_S
+    assert sum(share.seconds for share in found.values()) == pytest.approx(seconds)
+    moved = sum(share.moved_bytes or 0 for share in found.values())
+    assert moved == pytest.approx(1000 * seconds, abs=len(at_s))
