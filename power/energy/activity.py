@@ -32,8 +32,9 @@ class Activity:
 class RunTimes:
     """The known times of a host's run.
 
-    ``before`` and ``after`` are its polled idle times, ``None`` if there was none. ``rests`` are
-    the times after the job in which drives end its work.
+    ``activity`` is all its work, timed or not: power may jump where it begins or ends. ``before``
+    and ``after`` are its polled idle times, ``None`` if there was none. ``rests`` are the times
+    after the job in which drives end its work.
     """
 
     activity: Sequence[Activity] = ()

@@ -30,7 +30,7 @@ from wattload.core.record.energy import (
     SensorRecord,
 )
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.activity import Activity, RunTimes, overlapping, tails
+from wattload.power.energy.activity import RunTimes, overlapping, tails
 from wattload.power.energy.idle import IdleTime, idle_record
 from wattload.power.energy.integration import Course, Window
 from wattload.power.energy.profile import fall_count
@@ -48,28 +48,19 @@ class EnergyLedger:
         sources: Sequence[SourceFacts],
         *,
         host: str,
-        activity: Sequence[Activity] = (),
-        baseline: Window | None = None,
-        baseline_after: Window | None = None,
-        rests: Sequence[Window] = (),
+        times: RunTimes | None = None,
         calibrations: Sequence[CalibrationRecord] = (),
         resets_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         """Index the samples and prepare the power over time of each source.
 
         ``samples`` may be indexed already, as ``traces`` does it.
-        ``activity`` is all known work on the host, timed or not: power may jump where it begins or
-        ends.
-        ``baseline`` and ``baseline_after`` are start and end of the idle times before and after the
-        job in ns, ``None`` if there was none, and ``rests`` those of the rests directly behind it.
-        ``calibrations`` are those of this host's sources, the latest last.
-        ``resets_ns`` maps a device to its known restarts in ns. Sources without evidence have no
-        figures, nor those that integrate themselves.
+        ``calibrations`` are those of this host's sources, the latest last. ``resets_ns`` maps a
+        device to its known restarts in ns. Sources without evidence have no figures, nor those that
+        integrate themselves.
         """
         self._host = host
-        self._times = RunTimes(
-            activity=activity, before=baseline, after=baseline_after, rests=rests
-        )
+        self._times = times or RunTimes()
         self._by_key = samples if isinstance(samples, Mapping) else traces(samples)
         resets = resets_ns or {}
         self._ledgers = {

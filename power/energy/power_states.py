@@ -84,8 +84,7 @@ def _is_unexplained(
     A count belongs to the nearest read of the state, as both are read in one round. A count that
     decreased was reset, so its time is unexplained too.
     """
-    known = ~np.isnan(changes.value)
-    counted_ns, count = changes.time_ns[known], changes.value[known]
+    counted_ns, count = changes.known()
     right = np.clip(np.searchsorted(read_ns, counted_ns), 1, read_ns.size - 1)
     is_left = counted_ns - read_ns[right - 1] < read_ns[right] - counted_ns
     at = right - is_left

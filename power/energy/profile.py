@@ -161,10 +161,7 @@ def _straight(trace: Trace, gap_ns: int, window_s: float) -> Profile:
 
     A mean that is read less often than its window is long covers its window only.
     """
-    known = ~np.isnan(trace.value)
-    is_whole = bool(known.all())
-    time_ns = trace.time_ns if is_whole else trace.time_ns[known]
-    value = trace.value if is_whole else trace.value[known]
+    time_ns, value = trace.known()
     step_ns = np.diff(time_ns)
     keep = (step_ns > 0) & (step_ns <= max(gap_ns, round(window_s * NS_PER_S)))
     observed = np.ones(step_ns.size)
@@ -241,8 +238,7 @@ def _counted(trace: Trace, sensor: Counter, gap_ns: int) -> tuple[Times, Values]
     the outer two ascend and it is outside their range: a counter cannot jump and return. One that
     wraps can, so it is left as it is.
     """
-    known = ~np.isnan(trace.value)
-    time_ns, value = trace.time_ns[known], trace.value[known]
+    time_ns, value = trace.known()
     if sensor.wrap_j is None:
         before, amid, after = value[:-2], value[1:-1], value[2:]
         is_right = np.ones(value.size, np.bool_)
@@ -256,7 +252,7 @@ def _counted(trace: Trace, sensor: Counter, gap_ns: int) -> tuple[Times, Values]
 
 def fall_count(trace: Trace, sensor: Counter) -> int:
     """Return how often the count decreased without a wrap: resets and erroneous readings."""
-    step_j = np.diff(trace.value[~np.isnan(trace.value)])
+    step_j = np.diff(trace.known()[1])
     has_wrapped = np.zeros(step_j.size, np.bool_)
     if sensor.wrap_j is not None:
         has_wrapped = step_j <= -sensor.wrap_j / 2

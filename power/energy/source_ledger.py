@@ -362,7 +362,7 @@ def _fullest(device: str, channel: Channel, by_key: Mapping[TraceKey, Trace]) ->
     found = [
         trace for key, trace in by_key.items() if key.device == device and key.channel is channel
     ]
-    return max(found, key=lambda trace: int(np.count_nonzero(~np.isnan(trace.value))), default=None)
+    return max(found, key=lambda trace: trace.known()[0].size, default=None)
 
 
 def _change_count(trace: Trace, windows: Sequence[Window]) -> int:

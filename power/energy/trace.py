@@ -91,6 +91,13 @@ class Trace:
             back_ns=back_ns,
         )
 
+    def known(self) -> tuple[Times, Values]:
+        """Return times and values of the successful reads."""
+        is_known = ~np.isnan(self.value)
+        if is_known.all():  # a run of days has millions: they are not copied without need
+            return self.time_ns, self.value
+        return self.time_ns[is_known], self.value[is_known]
+
     def values(self, start_ns: int, end_ns: int) -> Values:
         """Return the successful readings in ``[start_ns, end_ns]``, both ends included."""
         first = int(np.searchsorted(self.time_ns, start_ns))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.loads import DEVICE, SOURCE, Load, Recorded
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
-from tests.power.energy_facts import activity_of, facts, window
+from tests.power.energy_facts import facts, times_of, window
 from wattload.core.power import Bounds, Boxcar, Evidence
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.energy.ledger import EnergyLedger
@@ -39,10 +39,9 @@ def account(recorded: Recorded) -> dict[str, EnergyRecord]:
         recorded.samples,
         sources,
         host="h",
-        activity=activity_of(load),
-        baseline=recorded.before_ns,
-        baseline_after=recorded.after_ns,
-        rests=[recorded.rest_ns],
+        times=times_of(
+            load, before=recorded.before_ns, after=recorded.after_ns, rests=[recorded.rest_ns]
+        ),
     )
     records = ledger.phase_records([load])
     return {each.source: each for each in records}

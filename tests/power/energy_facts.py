@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.power.energy_traces import ns
 from wattload.core.power import Accuracy, Evidence, Instant, Scope, Sensor, SourceFacts
 from wattload.core.record.phase import PhaseWindow
-from wattload.power.energy.activity import Activity
+from wattload.power.energy.activity import Activity, RunTimes
+from wattload.power.energy.integration import Window
 
 
 def facts(
@@ -55,10 +58,17 @@ def window(
     )
 
 
-def activity_of(*windows: PhaseWindow) -> list[Activity]:
-    """Return the work of some phases, as a run passes it to the ledger."""
-    return [
+def times_of(
+    *windows: PhaseWindow,
+    before: Window | None = None,
+    after: Window | None = None,
+    rests: Sequence[Window] = (),
+    others: Sequence[Activity] = (),
+) -> RunTimes:
+    """Return the times of a run with some phases and other activity."""
+    activity = [
         Activity(start_ns=start_ns, end_ns=end_ns, name=each.name)
         for each in windows
         for start_ns, end_ns in each.intervals
     ]
+    return RunTimes(activity=[*activity, *others], before=before, after=after, rests=rests)

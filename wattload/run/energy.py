@@ -28,7 +28,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerState
 from wattload.power.config import PowerConfig
 from wattload.power.drive_counts import throttling_records, written_records
-from wattload.power.energy.activity import Activity
+from wattload.power.energy.activity import Activity, RunTimes
 from wattload.power.energy.drive_integrals import own_record
 from wattload.power.energy.idle import IdleTime, polling_costs
 from wattload.power.energy.integration import Course
@@ -243,16 +243,18 @@ def _of_host(
         samples,
         sources,
         host=measured.host,
-        activity=[
-            Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
-            for window in own
-            if window.name not in _WITHOUT_WORK and not window.is_part
-            for start_ns, end_ns in window.intervals
-            if window.name not in pauses or not _has_a_rest(start_ns, end_ns, rests)
-        ],
-        baseline=spans.get(IDLE_PHASE),
-        baseline_after=spans.get(IDLE_AFTER_PHASE),
-        rests=rests,
+        times=RunTimes(
+            activity=[
+                Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
+                for window in own
+                if window.name not in _WITHOUT_WORK and not window.is_part
+                for start_ns, end_ns in window.intervals
+                if window.name not in pauses or not _has_a_rest(start_ns, end_ns, rests)
+            ],
+            before=spans.get(IDLE_PHASE),
+            after=spans.get(IDLE_AFTER_PHASE),
+            rests=rests,
+        ),
         calibrations=measured.calibrations,
         resets_ns=_resets_ns(measured.restarted, samples),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.power.energy_facts import activity_of, facts, window
+from tests.power.energy_facts import facts, times_of, window
 from tests.power.energy_traces import T0_NS, Floats, ns, trace_of
 from wattload.core.power import (
     Accuracy,
@@ -414,10 +414,12 @@ def outcome(kind: Kind, seed: int, *, is_calibrated: bool = True, has_rest: bool
         {trace.key: trace},
         [kind.facts],
         host="host1",
-        activity=activity_of(*phases, *others),
-        baseline=(ns(-BEFORE_S), ns(-0.5)),
-        baseline_after=(ns(after_s), ns(after_s + AFTER_S)),
-        rests=[(ns(a), ns(b)) for a, b in work.rests] if has_rest else (),
+        times=times_of(
+            *(*phases, *others),
+            before=(ns(-BEFORE_S), ns(-0.5)),
+            after=(ns(after_s), ns(after_s + AFTER_S)),
+            rests=[(ns(a), ns(b)) for a, b in work.rests] if has_rest else (),
+        ),
         calibrations=() if made is None else (made,),
     )
     return Outcome(

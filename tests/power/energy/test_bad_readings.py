@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.power.energy.simulated_runs import phase_window
-from tests.power.energy_facts import activity_of, facts, window
+from tests.power.energy_facts import facts, times_of, window
 from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of
 from wattload.core.power import (
     Boxcar,
@@ -79,7 +79,7 @@ def records(
 ) -> tuple[EnergyRecord, ...]:
     """Return the energies of a phase; all other figures of the ledger are made as well."""
     ledger = EnergyLedger(
-        samples, sources, host="host1", activity=activity_of(work), baseline=(ns(-18), ns(-2))
+        samples, sources, host="host1", times=times_of(work, before=(ns(-18), ns(-2)))
     )
     found = ledger.phase_records([work])
     idle = IdleTime(moment="before", polled=True, window=(ns(-18), ns(-2)))
@@ -235,7 +235,7 @@ def test_a_reading_at_the_end_of_the_range_refuses_its_phase(
     samples = samples_of(times_s, 20 * times_s, channel=Channel.ENERGY_J)
     samples += samples_of(times_s - 0.05, most_w, channel=Channel.MAX_W)
     phases = window("first", 10, 30), window("second", 35, 50)
-    ledger = EnergyLedger(samples, [meter], host="host1", activity=activity_of(*phases))
+    ledger = EnergyLedger(samples, [meter], host="host1", times=times_of(*phases))
     first, second = ledger.phase_records(phases)
     assert first.energy_j == pytest.approx(20 * 20)
     reason = second.missing.get("energy_j")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.power.energy_traces import Floats, integrate, ns, samples_of, trace_of
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Instant
@@ -92,7 +93,7 @@ def test_gap_grows_with_the_period() -> None:
     ids=["94 %", "no reading", "empty"],
 )
 def test_windows_that_are_not_covered_have_a_reason(
-    kept: Floats, end_s: float, reason: str
+    kept: NDArray[np.bool_], end_s: float, reason: str
 ) -> None:
     result = of_power(trace_of(TIMES_S[kept], np.full(int(kept.sum()), 10.0)), 0, end_s)
     assert (result.energy_j, result.reason) == (None, reason)
@@ -171,7 +172,7 @@ def of_counter(
     *,
     start_s: float = 0,
     end_s: float = 60,
-    kept: Floats | None = None,
+    kept: NDArray[np.bool_] | None = None,
     resets_s: tuple[float, ...] = (),
 ) -> WindowResult:
     shown = np.full(TIMES_S.size, True) if kept is None else kept

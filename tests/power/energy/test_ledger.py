@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy.simulated_runs import phase_window
-from tests.power.energy_facts import activity_of, facts, window
+from tests.power.energy_facts import facts, times_of, window
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Sample, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord, PowerSection
@@ -62,8 +62,7 @@ def account(
         samples,
         sources,
         host="host1",
-        activity=activity_of(READ),
-        baseline=idle,
+        times=times_of(READ, before=idle),
         resets_ns=resets_ns,
     )
     return ledger.phase_records([READ], **options)
@@ -217,7 +216,7 @@ def test_only_timed_windows_of_this_host_are_counted() -> None:
         window("write", 20, 30),
     ]
     ledger = EnergyLedger(
-        power("meter", 20), [facts("meter")], host="host1", activity=activity_of(*windows)
+        power("meter", 20), [facts("meter")], host="host1", times=times_of(*windows)
     )
     records = ledger.phase_records(windows)
     assert [record.phase for record in records] == ["read", "write"]
@@ -250,8 +249,7 @@ def several(watts: Callable[[float], float], *intervals: tuple[float, float]) ->
         samples,
         [facts("meter", accuracy_percent=1.0)],
         host="host1",
-        activity=activity_of(phase),
-        baseline=(ns(0), ns(1)),
+        times=times_of(phase, before=(ns(0), ns(1))),
     ).phase_records([phase], moved_bytes={("read", "SERIAL1"): moved_bytes})
     return record
 

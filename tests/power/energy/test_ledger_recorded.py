@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy.simulated_runs import Spans, calibration_record, phase_window
-from tests.power.energy_facts import activity_of, facts
+from tests.power.energy_facts import facts, times_of
 from tests.power.energy_traces import samples_of
 from wattload.core.power import (
     Boxcar,
@@ -70,7 +70,7 @@ def by_mean_and_counter(settled_s: float) -> list[tuple[EnergyRecord, EnergyReco
         read_of("average", POWER) + read_of("counter", ENERGY),
         [POWER, ENERGY],
         host="host1",
-        activity=activity_of(phase_window("load", spans())),
+        times=times_of(phase_window("load", spans())),
     )
     records = ledger.phase_records(phases)
     return list(zip(records[::2], records[1::2], strict=True))

@@ -16,7 +16,7 @@ from tests.power.energy.simulated_runs import (
     outcome,
     phase_window,
 )
-from tests.power.energy_facts import activity_of, facts, window
+from tests.power.energy_facts import facts, times_of, window
 from tests.power.energy_traces import Floats, ns, samples_of
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
@@ -48,10 +48,13 @@ def recorded(
         samples_of(TIMES_S, values),
         [facts("meter", accuracy_percent=0.1)],
         host="host1",
-        activity=[*activity_of(*phases), *others],
-        baseline=(ns(-60), ns(-1)),
-        baseline_after=None if after_s is None else (ns(after_s[0]), ns(after_s[1])),
-        rests=[(ns(a), ns(b)) for a, b in rests],
+        times=times_of(
+            *phases,
+            before=(ns(-60), ns(-1)),
+            after=None if after_s is None else (ns(after_s[0]), ns(after_s[1])),
+            rests=[(ns(a), ns(b)) for a, b in rests],
+            others=others,
+        ),
     )
     return ledger.phase_records(phases)
 
