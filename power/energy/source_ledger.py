@@ -37,7 +37,7 @@ from wattload.power.energy.measured import Idle, MeasuredPower
 from wattload.power.energy.power_states import shares
 from wattload.power.energy.profile import profile_of
 from wattload.power.energy.sensor import usual_s
-from wattload.power.energy.statistics import Readings, power_statistics
+from wattload.power.energy.statistics import power_statistics
 from wattload.power.energy.trace import (
     Refused,
     Trace,
@@ -244,14 +244,11 @@ class SourceLedger:
         self, measured: MeasuredPower, energy_j: float, windows: Sequence[Window], tail: Tail
     ) -> tuple[Figures, dict[str, Any]]:
         """Return the figures that only a measured energy has, and the other fields."""
-        if isinstance(self.facts.sensor, Counter):
-            readings = Readings.of_counter(measured.profile, self.facts, measured.sensor)
-        else:
-            readings = Readings.of_watts(measured.trace, self.facts, measured.sensor)
+        found = power_statistics(measured.profile, self.facts, measured.sensor, windows)
         stated = measured.uncertainty(energy_j, windows)
         figures: Figures = {
             "uncertainty_j": (stated.total_j, stated.reason or ""),
-            "statistics": (power_statistics(readings, self.facts, windows), ""),
+            "statistics": (found, ""),
         }
         fields: dict[str, Any] = {"uncertainty_parts_j": stated.parts_j}
         base, rests, why = self.after or self.before, tail.windows, tail.reason
