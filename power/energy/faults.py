@@ -9,19 +9,17 @@ from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.sensor import update_stride, usual_s
-from wattload.power.energy.trace import Refused, Times, Trace
+from wattload.power.energy.trace import Refused, Times, Trace, Values
 
-PINNED_UPDATES, FREE_UPDATES = 12, 6
-"""A reading that stays at the greatest value for so many updates is pinned there, if no other one
-stayed for as many as the second. That needs a meter whose readings change at each update, at least
-under load."""
-PINNED_TIMES, FREE_TURNS = 3, 5
-"""Where readings of idle power stay equal, those of a steady load may as well. Power that was at
-the greatest reading so many times, and above idle turned so many times elsewhere, is not steady."""
+PINNED_UPDATES = 12
+"""A reading is pinned if it stays at the greatest value for so many updates, and others vary."""
+VARY_UPDATES, VARY_TURNS = 30, 0.4
+"""So many readings vary if this share of them turns up or down: half of those of a random walk
+does, two thirds of those with noise of their own, and a quarter of those between two steps."""
+PINNED_TIMES = 3
+"""Where idle power stays equal, a steady load may as well, but not so many times at the most."""
 RANGE_SHARE = 0.999
 """Readings of at least this share of a meter's range are at its end."""
-FREE_MIN = 30
-"""The fewest other updates that show this."""
 DROP_SHARE = 0.5
 """A reading that falls by this share of the run's range in a fraction of its window is no mean over
 that window."""
@@ -30,12 +28,11 @@ DROP_WINDOWS = 0.25
 
 def pinned(trace: Trace, facts: SourceFacts, sensor: SensorRecord) -> Refused | None:
     """Return the times whose power is in readings at the meter's maximum; ``None`` without any."""
-    most_w = facts.range_w
-    if most_w is None:
-        most_w = _pinned_w(trace, sensor)
-    else:
-        most_w *= RANGE_SHARE
-    if most_w is None:
+    known = trace.value[~np.isnan(trace.value)]
+    most_w = float(known.max())
+    if facts.range_w is not None:
+        most_w = RANGE_SHARE * facts.range_w
+    elif not _is_pinned(known[:: update_stride(trace.time_ns, sensor.update_s)]):
         return None
     with np.errstate(invalid="ignore"):
         pinned_ns = trace.time_ns[trace.value >= most_w]
@@ -51,24 +48,20 @@ def _refused(pinned_ns: Times, before_ns: int, after_ns: int, most_w: float) -> 
     )
 
 
-def _pinned_w(trace: Trace, sensor: SensorRecord) -> float | None:
-    """Return the reading at which a meter of unknown range is pinned, if readings show that."""
-    watts = trace.value[~np.isnan(trace.value)][:: update_stride(trace.time_ns, sensor.update_s)]
-    most_w = float(watts.max())
-    begins = np.flatnonzero(np.diff(watts, prepend=np.nan) != 0)
-    lengths = np.diff(np.append(begins, watts.size))
-    is_most = watts[begins] == most_w
-    if int(lengths[is_most].max()) < PINNED_UPDATES:
-        return None
-    is_loaded = watts[begins] > (float(watts.min()) + most_w) / 2
-    turns = np.sign(np.diff(watts[begins], append=most_w))
-    is_turn = (turns != np.roll(turns, 1)) & is_loaded & ~is_most
-    free, loaded = lengths[~is_most], lengths[~is_most & is_loaded]
-    varies = is_most.sum() >= PINNED_TIMES and is_turn.sum() >= FREE_TURNS
-    is_pinned = (free.sum() >= FREE_MIN and free.max() < FREE_UPDATES) or (
-        varies and loaded.max() < FREE_UPDATES
+def _is_pinned(watts: Values) -> bool:
+    """Return whether updates stay at their greatest value, but vary elsewhere or under load."""
+    is_most = watts == watts.max()
+    ends = np.flatnonzero(np.diff(is_most, prepend=False, append=False))
+    lengths = ends[1::2] - ends[::2]
+    is_turn = np.diff(watts[1:]) * np.diff(watts[:-1]) < 0
+    is_free = ~is_most[1:-1]
+    is_loaded = is_free & (watts[1:-1] > (watts.min() + watts.max()) / 2)
+    all_vary, loaded_vary = (
+        each.sum() >= VARY_UPDATES and is_turn[each].mean() > VARY_TURNS
+        for each in (is_free, is_loaded)
     )
-    return most_w if is_pinned else None
+    is_again = lengths.size >= PINNED_TIMES
+    return bool(lengths.max() >= PINNED_UPDATES and (all_vary or (is_again and loaded_vary)))
 
 
 def saturated(peaks: Trace | None, facts: SourceFacts) -> Refused | None:
