@@ -260,13 +260,16 @@ def test_check_says_one_line_of_each_unusable_record_and_judges_the_others(
     assert left >= {runs / name for name in reasons}
 
 
-def test_check_of_nothing_but_unusable_records_is_status_3(
+def test_check_of_unusable_records_is_bad_input_unless_a_check_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     os.mkfifo(tmp_path / "session.jsonl")
     os.mkfifo(tmp_path / RECORD_FILE)
-    assert call(check, tmp_path / "session.jsonl", tmp_path) == 3
+    assert call(check, tmp_path / "session.jsonl", tmp_path) == 2
     assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 2 left out"
+    good, bad = write_run(tmp_path / "runs", GOOD), write_run(tmp_path / "runs", BAD)
+    assert call(check, tmp_path, good) == 2
+    assert call(check, tmp_path, good, bad) == 3
 
 
 def test_check_without_any_record_is_bad_input(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each run's checks; returns 3 if one can't be read, is unfinished or failed, else 0.
+    """Print each run's checks; returns 3 if a run failed, else 2 if one can't be read, else 0.
 
     The verdict of MLPerf Storage's rules is printed too, but does not affect the exit status: a run
     that is not a valid submission can still be a good run.
@@ -88,8 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(documents, indent=1))
     else:
         _show(judged, left_out, [again[each.run.id] for each in judged if again])
-    is_bad = left_out or any(each.outcome in _BAD for each in judged)
-    return CHECK_FAILED if is_bad or any(each.reason for each in again.values()) else 0
+    if any(each.outcome in _BAD for each in judged) or any(each.reason for each in again.values()):
+        return CHECK_FAILED
+    return RecordError.exit_code if left_out else 0
 
 
 @dataclass(frozen=True, slots=True)

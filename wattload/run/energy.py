@@ -183,15 +183,10 @@ def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
     """Return the power section of a record recomputed from the traces in the run's folder.
 
     Raises:
-        RecordError: the record has no energies or those of another model, or a trace is missing,
-            unreadable, or does not match the record.
+        RecordError: the record has no energies, or a trace is missing, unreadable, or does not
+            match the record.
     """
     section = record.power
-    if section.energy_model != ENERGY_MODEL:
-        raise RecordError(
-            f"{record.run_id} has energies of version {section.energy_model} of the energy model; "
-            f"this wattload computes version {ENERGY_MODEL}: use the version that recorded it"
-        )
     if record.status != "complete" or not section.hosts:
         raise RecordError(f"{record.run_id} has no energies to recompute: {section.choice}")
     samples = read_power(folder, record.traces, [power.host for power in section.hosts])

@@ -196,9 +196,9 @@ def test_what_is_no_record_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (5, "has energies of version 5 of the energy model, which fitted .*: make the run anew$"),
-        (None, "has energies of an unknown version of the energy model, .*: make the run anew$"),
-        (7, "version 7 of the energy model, which is newer; .* reads version 6: update wattload$"),
+        (5, "has energies of version 5 of the energy model, .* reads version 6; repeat the run$"),
+        (None, "an unknown version of the energy model, .* reads version 6; repeat the run$"),
+        (7, "version 7 of the energy model, .* reads version 6; update wattload$"),
     ],
 )
 @pytest.mark.parametrize("power", ["measured", "none"])

@@ -195,13 +195,12 @@ def _require_model(power: object, file: Path) -> None:
     model = power.get("energy_model") if isinstance(power, Mapping) else ENERGY_MODEL
     if model == ENERGY_MODEL:
         return
-    whose, action = "which fitted a sensor to the readings of a run", "make the run anew"
-    if isinstance(model, int) and model > ENERGY_MODEL:
-        whose, action = "which is newer", "update wattload"
+    is_newer = isinstance(model, int) and model > ENERGY_MODEL
+    action = "update wattload" if is_newer else "repeat the run"
     version = "an unknown version" if model is None else f"version {model!r}"
     raise RecordError(
-        f"{file} has energies of {version} of the energy model, {whose}; this wattload reads "
-        f"version {ENERGY_MODEL}: {action}"
+        f"{file} has energies of {version} of the energy model, and this wattload reads version "
+        f"{ENERGY_MODEL}; {action}"
     )
 
 
