@@ -306,7 +306,8 @@ class PowerConfig:
     )
     rest_max_s: float = setting(
         30.0,
-        "Length of the rest after the job, in which the drive's tail is measured.",
+        "Length of the rest after the job, in which the drive's tail is measured: always so long, "
+        "and the same in all runs that are compared.",
         least=0,
         most=MAX_SECONDS,
     )

@@ -20,7 +20,7 @@ RANKS = frozenset({Evidence.MEASURED, Evidence.SELF_REPORTED, Evidence.ESTIMATED
 """Evidence good enough to decide which arm is better."""
 
 ALL_PHASES = "all timed phases"
-REPLAYED = "replayed from another run"
+REPLAYED = "replayed from another run, not measured here"
 """The text for a recording replayed from its start: its joules were measured in another run."""
 
 SOFT_BOUND = (

@@ -22,6 +22,7 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
+from wattload.reports.runs.energy import REPLAYED
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.sanitize import shortened
@@ -453,7 +454,10 @@ def _over_time(subject: Subject) -> Block | None:
         return None
     title, tracks = workload_title(workload), tracks_of(subject, group)
     if what == "power":
-        figure = _with_source(power_figure("first-power", f"Power during {title}", tracks), tracks)
+        lines = [line for track in tracks for line in track.timeline.watts]
+        is_replayed = any(line.evidence == REPLAYED for line in lines)
+        name = f"Power during {title}" + f", {REPLAYED}" * is_replayed
+        figure = _with_source(power_figure("first-power", name, tracks), tracks)
         return with_choice(figure, subject, group, tracks, is_first=True)
     with one_unit(Unit.BYTES_PER_SECOND, rate_scale(subject, group)):
         if what != OWN:

@@ -15,6 +15,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
+    REPLAYED,
     amount_of,
     has_doubted_meter,
     phase_energies,
@@ -464,7 +465,10 @@ def _no_energy(point: ShownPoint) -> str:
     if point.energy is not None and not any(
         figure.valid for figures in point.energy.figures.values() for figure in figures
     ):
-        return "excluded: checks of power failed or were not made"
+        energies = [each for record in point.records for each in phase_energies(record)]
+        is_replayed = any(each.replayed for each in energies)
+        why = f"power was {REPLAYED}" if is_replayed else "checks of power failed or were not made"
+        return f"excluded: {why}"
     powers = [record.power for record in point.records if not served_of(record).instead]
     if all(power.requested == "none" for power in powers):
         return f"{NOT_MEASURED}: {'power=none' if powers else served_of(point.records[0]).instead}"

@@ -108,7 +108,7 @@ def _made_up(records: Sequence[RunRecord], energies: Sequence[Energy]) -> str:
         return "simulated drives"
     if any(each.evidence in _UNMEASURED for each in energies):
         return "power known as bounds only"
-    return "power of another run" if any(each.replayed for each in energies) else ""
+    return "power replayed from another run" if any(each.replayed for each in energies) else ""
 
 
 def _energies(record: RunRecord, phase: str) -> Iterator[Energy]:

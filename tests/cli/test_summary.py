@@ -159,6 +159,20 @@ def test_the_energy_is_for_the_work_and_power_is_in_the_window() -> None:
     assert " in the window; tail at least 7.56 ± 0.40 J" in tail
 
 
+def test_energy_of_another_run_is_said_first_to_be_replayed() -> None:
+    record = measured()
+    sources = tuple(
+        each.model_copy(
+            update={"facts": each.facts and each.facts.model_copy(update={"is_recorded": True})}
+        )
+        for each in record.power.sources
+    )
+    power = record.power.model_copy(update={"sources": sources})
+    energy, words = energy_of(record.model_copy(update={"power": power}))
+    assert energy.startswith("replayed: 0.3055 ± 0.0031 Wh for the work (")
+    assert words.endswith("; replayed from another run, not measured here")
+
+
 def test_an_unknown_uncertainty_has_its_reason() -> None:
     record = measured()
     names = ("uncertainty_j", "work_uncertainty_j", "tail_uncertainty_j")

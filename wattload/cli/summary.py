@@ -259,8 +259,9 @@ def _energy(energy: Energy) -> str:
             energy.work_amount_per_j,
         )
         measurand = "for the work"
+    replayed = "replayed: " if energy.replayed else ""
     at_least = "at least " if energy.is_at_least else ""
-    text = f"{at_least}{with_uncertainty(value_j, margin_j, Unit.JOULES)} {measurand}"
+    text = f"{replayed}{at_least}{with_uncertainty(value_j, margin_j, Unit.JOULES)} {measurand}"
     parts = [power]
     if per_j is not None:
         text += f", {number(1e6 / per_j, 3)} µJ per {energy.amount_name}"

@@ -214,7 +214,7 @@ def test_a_recording_of_another_run_ranks_nothing_and_is_no_measurement() -> Non
     assert total is not None
     for figure in (*phase_energies(replayed), total):
         assert not figure.ranks
-        assert figure.words == "replayed from another run"
+        assert figure.words == "replayed from another run, not measured here"
 
 
 def test_a_recording_of_this_run_ranks_and_says_that_it_is_one() -> None:

@@ -168,7 +168,7 @@ def power_of_this_run(record: RunRecord) -> Sequence[Check]:
         unknown(
             f"power_of_this_run_{source.facts.device}_{source.facts.name}"
             + of_host(record, source.host),
-            f"{source.facts.name} replays a recording of another run, so its energy is not "
+            "Power was replayed from another run, not measured in this one, so its energy is not "
             "compared; to attach a recording of this run, set power.replay.align=wall or "
             "monotonic.",
             mandatory=True,
