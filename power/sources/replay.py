@@ -199,11 +199,13 @@ class ReplaySource(PassiveSource):
         trace = self._trace = configured_trace(self._config)
         head = trace.head
         subject = f" of {head.device}" if head.device else ""
-        detail = (
-            f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {trace.origin}, "
-            f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
-            + (f"; {head.note}" if head.note else "")
-        )
+        # Its hash and its number of readings are not known before the run's end.
+        what = f"{self._path.name.removeprefix(STAGED_PREFIX)}{subject}"
+        if not self._facts.is_attached:
+            readings = f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
+            what = f"{trace.origin}, {readings}"
+        note = f"; {head.note}" if head.note else ""
+        detail = f"replay, {_ALIGNMENT_TEXT[self._config.align]}: {what}{note}"
         self._facts = self._facts.model_copy(
             update={
                 "sensor": head.sensor,

@@ -145,6 +145,7 @@ def test_attached_trace_gives_what_a_meter_writes_down_late(tmp_path: Path) -> N
     path = written(tmp_path, HEAD + "monotonic_ns,power_w\n")
     source = source_of(path, align="monotonic")
     source.open()
+    assert source.facts().detail.endswith(f"monotonic clock: {path.name} of S7; bench 3")
     source.start()
     assert source.read() == []
     taken_ns = time.monotonic_ns()
