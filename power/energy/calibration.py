@@ -102,24 +102,24 @@ def calibrate(record: CalibrationRecord, facts: SourceFacts) -> SensorRecord:
     """
     readings = Readings.of(record, facts)
     sensor = declared_sensor(facts, readings.profile)
-    pulses = _Pulses.of(record, readings)
-    if pulses is None or pulses.gap_s > _GAP_SHARE * pulses.length_s:
+    if not readings.is_complete:
         return _refused(sensor, f"readings are not complete for {PULSE_COUNT} pulses")
     if np.count_nonzero(np.diff(readings.value)) < CHANGES_MIN:
         # Readings that seldom change can't show which load they are of.
         return _refused(sensor, "the readings hardly change under the load")
-    jump_w, unsure_w = _mean(pulses.jumps_w)
-    rise_w, rise_unsure_w = _rise(pulses, sensor)
-    most_w = max(jump_w + _MOST_SIGMA * unsure_w, rise_w + _MOST_SIGMA * rise_unsure_w)
+    jumps_w = readings.jumps_w
+    jump_w, unsure_w = _mean(jumps_w)
+    # A slow mean does not follow pulses, but rises under all of them, to half of their power.
+    drift_w = float(np.ptp(readings.levels_w))
+    is_slow = drift_w > _RESPONSE_SIGMA * jumps_w.std()
+    most_w = max(jump_w + _MOST_SIGMA * unsure_w, 2 * drift_w if is_slow else 0.0)
     sensor = sensor.model_copy(update={"jump_w": jump_w, "jump_most_w": most_w})
     if not jump_w > _RESPONSE_SIGMA * unsure_w:
-        # A slow mean does not follow pulses, but rises under all of them.
-        is_slow = rise_w > _RESPONSE_SIGMA * rise_unsure_w
         reason = "the readings do not respond to the pulses of the load"
         return _refused(sensor, reason, responds=None if is_slow else False)
-    if pulses.jumps_w.min() < _LEAST_JUMP * jump_w:
+    if jumps_w.min() < _LEAST_JUMP * jump_w:
         return _refused(sensor, "the pulses differ in power", responds=True)
-    return _calibrated(sensor, record, pulses)
+    return _calibrated(sensor, record, readings)
 
 
 def _refused(sensor: SensorRecord, reason: str, *, responds: bool | None = None) -> SensorRecord:
@@ -127,14 +127,16 @@ def _refused(sensor: SensorRecord, reason: str, *, responds: bool | None = None)
     return sensor.model_copy(update=why)
 
 
-def _calibrated(sensor: SensorRecord, record: CalibrationRecord, pulses: _Pulses) -> SensorRecord:
+def _calibrated(
+    sensor: SensorRecord, record: CalibrationRecord, readings: Readings
+) -> SensorRecord:
     """Return a sensor that responds with its delay, if its readings settle."""
-    readings, length_s = pulses.readings, pulses.length_s
-    curves = [_curve(pulses, first) for first in (0, 1)]
+    length_s = readings.length_s
+    curves = [_curve(readings, first) for first in (0, 1)]
     limit, settle_s = map(max, zip(*map(_settling, curves), strict=True))
     span_s = min(_SPAN * settle_s, _SETTLED_SHARE * length_s)
-    pulses = pulses.settled(span_s)
-    delays_s = span_s - pulses.shown_s(span_s)
+    readings = readings.settled(span_s)
+    delays_s = span_s - readings.shown_s(span_s)
     rises_s, falls_s = delays_s[::2], delays_s[1::2]
     scatter_s = math.hypot(rises_s.std(ddof=1), falls_s.std(ddof=1)) / math.sqrt(2)
     # As it is known from few changes, by the standard deviation of Student's t.
@@ -156,7 +158,7 @@ def _calibrated(sensor: SensorRecord, record: CalibrationRecord, pulses: _Pulses
     agree = abs(fall_later_s) <= math.hypot(*unsure_s)
     used = slice(None, None, 1 if agree else 2)
     tau_s = float(delays_s[used].mean())
-    kappas_s = pulses.shown_s(tau_s)[used]
+    kappas_s = readings.shown_s(tau_s)[used]
     known = {
         "basis": "calibrated",
         "reason": "",
@@ -169,10 +171,10 @@ def _calibrated(sensor: SensorRecord, record: CalibrationRecord, pulses: _Pulses
         "settle_s": max(settle_s, 2 * tau_s + 3 * jitter_s),
         "update_s": update_s,
         "jitter_s": jitter_s,
-        "noise_w": pulses.noise_w(span_s),
+        "noise_w": readings.noise_w(span_s),
         "fall_later_s": 0.0 if agree else fall_later_s,
     }
-    train = _train(sensor.model_copy(update=known), record, pulses)
+    train = _train(sensor.model_copy(update=known), record, readings)
     if train is None:
         reason = "the readings end before the fast train of the load does"
         return _refused(sensor, reason, responds=True)
@@ -181,11 +183,11 @@ def _calibrated(sensor: SensorRecord, record: CalibrationRecord, pulses: _Pulses
 
 def response_curve(record: CalibrationRecord, facts: SourceFacts) -> Curve | None:
     """Return the response to a rise of the load, averaged over all pulses; ``None`` without one."""
-    pulses = _Pulses.of(record, Readings.of(record, facts))
-    if pulses is None:
+    readings = Readings.of(record, facts)
+    if not readings.is_complete:
         return None
-    jump_w, unsure_w = _mean(pulses.jumps_w)
-    return _curve(pulses, 0) if jump_w > _RESPONSE_SIGMA * unsure_w else None
+    jump_w, unsure_w = _mean(readings.jumps_w)
+    return _curve(readings, 0) if jump_w > _RESPONSE_SIGMA * unsure_w else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +195,17 @@ class Readings:
     """The reads of a calibration that succeeded, and the profile that its energy is integrated of.
 
     ``value`` is as read, in W, or in J for a counter; ``period_s`` is the usual time between reads.
+    ``times_s`` (n + 2,) are the n changes of the load by the pulses, rises and falls in turn,
+    between the start of the first pause and the end of the last one. ``levels_w`` (n + 1,) is the
+    settled power between two of them, if the readings are complete.
     """
 
     profile: Profile
     time_ns: NDArray[np.int64]
     value: Floats
     period_s: float
+    times_s: Floats
+    levels_w: Floats
 
     @classmethod
     def of(cls, record: CalibrationRecord, facts: SourceFacts) -> Readings:
@@ -210,8 +217,36 @@ class Readings:
         sensor = facts.sensor if isinstance(facts.sensor, Counter) else Instant()
         profile = profile_of(trace, sensor, period_s=facts.period_s)
         known = ~np.isnan(trace.value)
-        time_ns = trace.time_ns[known]
-        return cls(profile, time_ns, trace.value[known], usual_s(time_ns) or facts.period_s)
+        time_ns, value = trace.time_ns[known], trace.value[known]
+        times_s = np.array(record.pulses).ravel() / NS_PER_S
+        if len(record.pulses) > 1:
+            pause_s = np.diff(times_s)[1::2].min()
+            end_s = record.train[0][0] / NS_PER_S if record.train else times_s[-1] + pause_s
+            times_s = np.concatenate(([times_s[0] - pause_s], times_s, [end_s]))
+        period_s = usual_s(time_ns) or facts.period_s
+        readings = cls(profile, time_ns, value, period_s, times_s, times_s[1:])
+        return readings.settled(readings.length_s / 2) if readings.is_complete else readings
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pulses were read without a long gap."""
+        if self.times_s.size <= 2 * PULSE_COUNT or not self.profile.end_ns.size:
+            return False
+        start_s, end_s = self.times_s[[0, -1]]
+        read_s = self.time_ns / NS_PER_S
+        inside_s = read_s[(read_s > start_s) & (read_s < end_s)]
+        gap_s = np.diff(inside_s, prepend=start_s, append=end_s).max()
+        return bool(gap_s <= _GAP_SHARE * self.length_s)
+
+    @property
+    def length_s(self) -> float:
+        """The shortest time between two changes."""
+        return float(np.diff(self.times_s).min())
+
+    @property
+    def jumps_w(self) -> Floats:
+        """The rise of power by the load, at each change."""
+        return np.diff(self.levels_w) * (-1.0) ** np.arange(self.levels_w.size - 1)
 
     def mean_w(self, start_s: Floats, end_s: Floats) -> Floats:
         """Return the mean of the readings between some times."""
@@ -226,54 +261,11 @@ class Readings:
         before_s: Floats = updates_s[np.maximum(np.searchsorted(updates_s, time_s, "right") - 1, 0)]
         return before_s
 
-
-@dataclass(frozen=True, slots=True)
-class _Pulses:
-    """The readings under pulses: n changes of the load, rises and falls in turn.
-
-    ``times_s`` (n + 2,) are the changes between the start of the first pause and the end of the
-    last one, and ``levels_w`` (n + 1,) the settled power between two of them.
-    """
-
-    readings: Readings
-    times_s: Floats
-    levels_w: Floats
-
-    @classmethod
-    def of(cls, record: CalibrationRecord, readings: Readings) -> Self | None:
-        """Return the pulses with the power in the second half of each, ``None`` for too few."""
-        if len(record.pulses) < PULSE_COUNT or not readings.profile.end_ns.size:
-            return None
-        changes_s = np.array(record.pulses).ravel() / NS_PER_S
-        pause_s = np.diff(changes_s)[1::2].min()
-        end_s = record.train[0][0] / NS_PER_S if record.train else changes_s[-1] + pause_s
-        times_s = np.concatenate(([changes_s[0] - pause_s], changes_s, [end_s]))
-        pulses = cls(readings, times_s, times_s[1:])
-        return pulses.settled(pulses.length_s / 2)
-
-    @property
-    def length_s(self) -> float:
-        """The shortest time between two changes."""
-        return float(np.diff(self.times_s).min())
-
-    @property
-    def gap_s(self) -> float:
-        """The longest time without a read."""
-        start_s, end_s = self.times_s[[0, -1]]
-        read_s = self.readings.time_ns / NS_PER_S
-        inside_s = read_s[(read_s > start_s) & (read_s < end_s)]
-        return float(np.diff(inside_s, prepend=start_s, append=end_s).max())
-
-    @property
-    def jumps_w(self) -> Floats:
-        """The rise of power by the load, at each change."""
-        return np.diff(self.levels_w) * (-1.0) ** np.arange(self.levels_w.size - 1)
-
     def settled(self, span_s: float) -> Self:
-        """Return the pulses with the power that has settled ``span_s`` after each change."""
-        start_s, end_s = self.times_s[:-1], self.readings.before(self.times_s[1:])
+        """Return the readings with the power that has settled ``span_s`` after each change."""
+        start_s, end_s = self.times_s[:-1], self.before(self.times_s[1:])
         first_s = np.minimum(start_s + span_s, (start_s + end_s + span_s) / 2)
-        return replace(self, levels_w=self.readings.mean_w(first_s, end_s))
+        return replace(self, levels_w=self.mean_w(first_s, end_s))
 
     def shown_s(self, until_s: float) -> Floats:
         """Return the integral of the response up to a time after each change.
@@ -282,13 +274,13 @@ class _Pulses:
         before it.
         """
         at_s = self.times_s[1:-1]
-        from_s, to_s = self.readings.before(at_s), at_s + until_s
-        shown_w = self.readings.mean_w(from_s, to_s) - self.levels_w[:-1]
+        from_s, to_s = self.before(at_s), at_s + until_s
+        shown_w = self.mean_w(from_s, to_s) - self.levels_w[:-1]
         return shown_w * (to_s - from_s) / np.diff(self.levels_w)
 
     def noise_w(self, span_s: float) -> float:
         """Return the standard deviation of readings that settled ``span_s`` after each change."""
-        time_s, watts = self.readings.profile.end_ns / NS_PER_S, self.readings.profile.end_w
+        time_s, watts = self.profile.end_ns / NS_PER_S, self.profile.end_w
         at = np.searchsorted(self.times_s, time_s, "right") - 1
         is_settled = (at >= 0) & (at < self.levels_w.size) & (time_s > self.times_s[at] + span_s)
         return float(np.std(watts[is_settled] - self.levels_w[at[is_settled]]))
@@ -299,36 +291,20 @@ def _mean(values: Floats) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(values.size)
 
 
-def _rms(values: Floats) -> float:
-    return math.sqrt(float(np.mean(values**2)))
-
-
 def _expanded(seconds: Floats, common_s: float) -> float:
     """Return the uncertainty of a mean (k = 2): its scatter, and a part common to all values."""
     return COVERAGE_FACTOR * math.hypot(_mean(seconds)[1], common_s)
 
 
-def _rise(pulses: _Pulses, sensor: SensorRecord) -> tuple[float, float]:
-    """Return the step of power if all pulses are one mean, and its standard deviation.
-
-    It is twice the rise of the mean from before them to their later half, as half the time is load.
-    """
-    half_s, times_s = pulses.length_s / 2, pulses.times_s
-    from_s = np.array((times_s[1] - half_s, times_s[times_s.size // 2]))
-    before_w, amid_w = pulses.readings.mean_w(from_s, times_s[[1, -1]])
-    count = max(1.0, half_s / max(sensor.update_s, pulses.readings.period_s))
-    return 2 * float(amid_w - before_w), 2 * sensor.noise_w / math.sqrt(count)
-
-
-def _curve(pulses: _Pulses, first: int) -> Curve:
+def _curve(readings: Readings, first: int) -> Curve:
     """Return the mean response to all rises (``first`` 0) or falls (1), each of weight 1."""
-    step_s = pulses.readings.period_s
+    step_s = readings.period_s
     # The line to the first reading after the next edge belongs to that one.
-    grid_s = np.arange(max(1, int(pulses.length_s / step_s) - 1), dtype=np.float64) * step_s
-    from_s = pulses.times_s[1 + first : -1 : 2] + grid_s[:, None]
-    watts = pulses.readings.mean_w(from_s, from_s + step_s)
-    shares = (watts - pulses.levels_w[first:-1:2]) / np.diff(pulses.levels_w)[first::2]
-    noise = _rms(shares.std(axis=1)[grid_s.size // 2 :]) / math.sqrt(shares.shape[1])
+    grid_s = np.arange(max(1, int(readings.length_s / step_s) - 1), dtype=np.float64) * step_s
+    from_s = readings.times_s[1 + first : -1 : 2] + grid_s[:, None]
+    watts = readings.mean_w(from_s, from_s + step_s)
+    shares = (watts - readings.levels_w[first:-1:2]) / np.diff(readings.levels_w)[first::2]
+    noise = math.sqrt(shares.var(axis=1)[grid_s.size // 2 :].mean() / shares.shape[1])
     return Curve(time_s=grid_s, share=shares.mean(axis=1), step_s=step_s, noise=noise)
 
 
@@ -345,7 +321,7 @@ def _settling(curve: Curve) -> tuple[float, float]:
 
 
 def _train(
-    sensor: SensorRecord, record: CalibrationRecord, pulses: _Pulses
+    sensor: SensorRecord, record: CalibrationRecord, readings: Readings
 ) -> dict[str, float | None] | None:
     """Return what the readings show of the train; ``None`` if they do not reach its end.
 
@@ -354,14 +330,14 @@ def _train(
     for samples of moments, and hardly any for a mean, whatever its phase. Those as fast as the
     train's pulses show these: theirs is ``None``.
     """
-    readings, train_s = pulses.readings, np.array(record.train).reshape(-1, 2) / NS_PER_S
+    train_s = np.array(record.train).reshape(-1, 2) / NS_PER_S
     end_s = np.array(train_s.max(initial=0.0) + sensor.settle_s)
     if not train_s.size or readings.time_ns[-1] < end_s * NS_PER_S:
         return None
     start_s, length_s = train_s[0, 0], float(np.ptp(train_s))
     duty = float(np.diff(train_s).sum()) / length_s
-    jump_w, unsure_w = _mean(pulses.jumps_w)
-    off_w = float(pulses.levels_w[::2].mean())
+    jump_w, unsure_w = _mean(readings.jumps_w)
+    off_w = float(readings.levels_w[::2].mean())
     from_s = readings.before(start_s)
     shown_w = (readings.mean_w(from_s, end_s) - off_w) * (end_s - from_s) / length_s
     each_s, noise = max(sensor.update_s, readings.period_s), sensor.noise_w / jump_w
@@ -379,5 +355,7 @@ def _train(
     return {
         "train_share": float(shown_w) / jump_w - duty,
         "train_share_uncertainty": COVERAGE_FACTOR * unsure,
-        "train_ripple": math.sqrt(max(0.0, _rms(apart) ** 2 - noise**2)) if is_slow else None,
+        "train_ripple": math.sqrt(max(0.0, float(np.mean(apart**2)) - noise**2))
+        if is_slow
+        else None,
     }

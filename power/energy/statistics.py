@@ -28,8 +28,6 @@ GAP_SHARE = 0.15
 """In a mean, two reads are at most so much of it farther apart than usual."""
 POINTS_MIN = 10
 """So many readings that leave time out, or updates of a counter, make a mean of their time."""
-P99 = 0.99
-P99_READINGS_MIN = 100
 BINS_MAX = 30
 
 
@@ -51,15 +49,10 @@ def power_statistics(
     if short_w is not None and long_w is not None:
         # It is lower if a reading is missing where power was high: only long means allow for that.
         figures["peak_100ms_w"] = max(short_w, long_w), ""
-    none = "no reading is of the time within an interval of the phase alone"
-    figures["p99_w"] = None, none
-    if watts.size >= P99_READINGS_MIN:
-        figures["p99_w"] = float(np.quantile(watts, P99, method="inverted_cdf")), ""
-    elif watts.size:
-        needs = f"a 99th percentile needs {P99_READINGS_MIN}"
-        figures["p99_w"] = None, f"there are {watts.size} readings; {needs}"
+    p99_w = float(np.quantile(watts, 0.99, method="inverted_cdf")) if watts.size else None
     bins, bin_w = _histogram(watts, facts.resolution_w or 0.0)
-    figures["bin_w"] = bin_w, none
+    none = "no reading is of the time within an interval of the phase alone"
+    figures |= {"p99_w": (p99_w, none), "bin_w": (bin_w, none)}
     return PowerStatistics(
         resolution_s=resolution_s,
         reading_count=int(watts.size),
@@ -134,8 +127,8 @@ def _histogram(watts: Values, resolution_w: float) -> tuple[tuple[PowerBin, ...]
     index = np.floor(watts / bin_w + 1e-9).astype(np.int64)
     first = int(index.min())
     return tuple(
-        PowerBin(lower_w=round((first + at) * bin_w, 9), count=int(count))
-        for at, count in enumerate(np.bincount(index - first))
+        PowerBin(lower_w=round((first + at) * bin_w, 9), count=count)
+        for at, count in enumerate(np.bincount(index - first).tolist())
     ), bin_w
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from wattload.core.host.counters import ProcessTree
@@ -37,6 +38,7 @@ from wattload.run.pulses import (
     PulsePlan,
     load_drives,
     plan_pulses,
+    pulse_times,
 )
 
 METER = SourceFacts(
@@ -99,6 +101,24 @@ def test_pulses_need_a_live_sensor_data_and_time(files: list[Path]) -> None:
     assert str(plan_pulses([METER], files, idle_s=10.0)) == (
         f"power.idle_s is 10 s, and a calibration needs {math.ceil(both.seconds)} s"
     )
+
+
+@pytest.mark.parametrize(
+    ("window_s", "update_s", "least_s", "phase"), [(0.5, 0.4, 2.0, 0.2), (1.0, 1.0, 2.8, 0.1)]
+)
+def test_pulses_suit_the_sensor(
+    window_s: float, update_s: float, least_s: float, phase: float
+) -> None:
+    times = pulse_times(window_s, update_s)
+    assert times is not None
+    pulses, train = times
+    changes_s = np.array(pulses).ravel()
+    assert len(pulses) >= 8
+    assert np.diff(changes_s).min() >= least_s
+    assert np.diff(np.sort(changes_s / update_s % 1)).max() < phase
+    assert train[-1][1] + window_s + update_s <= 60
+    assert 4 <= 1 / (train[1][0] - train[0][0]) <= 7
+    assert pulse_times(1.5, 1.5) is pulse_times(10.0, 0.1) is None
 
 
 def test_default_idle_time_suffices_for_usual_meters(files: list[Path]) -> None:

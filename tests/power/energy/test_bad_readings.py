@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.power.energy.simulated_runs import phase_window
 from tests.power.energy_facts import facts, times_of, window
 from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of
 from wattload.core.power import (
@@ -20,6 +19,7 @@ from wattload.core.power import (
     Evidence,
     Instant,
     Sample,
+    Sensor,
     SourceFacts,
 )
 from wattload.core.record.energy import EnergyRecord
@@ -51,48 +51,39 @@ class Meter:
         )
 
 
-def meters(power: Bursts = POWER, *, accuracy_percent: float = 0.5) -> Mapping[str, Meter]:
-    """Return a meter of each kind that is declared as it is, and reads in steps of 0.01 W."""
-
-    def measured(
-        name: str, sensor: Instant | Boxcar | Counter, read: Callable[[Floats], Floats]
-    ) -> Meter:
-        step = 0.001 if isinstance(sensor, Counter) else 0.01
-        source = facts(name, Evidence.MEASURED, sensor, accuracy_percent=accuracy_percent)
-        return Meter(source, lambda t: np.round(read(t) / step) * step)
-
-    all_meters = [
-        measured("power", Instant(), power.power_w),
-        measured("sliding", Boxcar(window_s=1.0), lambda t: boxcar(power.energy_j, 1.0, t)),
-        measured(
-            "tumbling",
+def meter_of(kind: str, power: Bursts = POWER) -> Meter:
+    """Return a meter that is declared as it is, and reads in steps of 0.01 W or 0.001 J."""
+    sensors: dict[str, tuple[Sensor, Callable[[Floats], Floats]]] = {
+        "power": (Instant(), power.power_w),
+        "sliding": (Boxcar(window_s=1.0), lambda t: boxcar(power.energy_j, 1.0, t)),
+        "tumbling": (
             Boxcar(window_s=1.0, update_period_s=1.0),
             lambda t: boxcar(power.energy_j, 1.0, np.floor(t + 0.37) - 0.37),
         ),
-        measured("counter", Counter(quantum_j=0.001), lambda t: power.energy_j(t) + 1000),
-    ]
-    return {each.facts.name: each for each in all_meters}
+        "counter": (Counter(quantum_j=0.001), lambda t: power.energy_j(t) + 1000),
+    }
+    sensor, read = sensors[kind]
+    step = 0.001 if kind == "counter" else 0.01
+    source = facts(kind, Evidence.MEASURED, sensor, accuracy_percent=0.5)
+    return Meter(source, lambda t: np.round(read(t) / step) * step)
 
 
-def records(
-    samples: Sequence[Sample], *sources: SourceFacts, work: PhaseWindow = WORK
-) -> tuple[EnergyRecord, ...]:
-    """Return the energies of a phase; all other figures of the ledger are made as well."""
-    ledger = EnergyLedger(
-        samples, sources, host="host1", times=times_of(work, before=(ns(-18), ns(-2)))
-    )
-    found = ledger.phase_records([work])
-    idle = IdleTime(moment="before", polled=True, window=(ns(-18), ns(-2)))
-    for each in (*found, *ledger.whole_run_records(), *ledger.idle_records([idle])):
+def record(
+    meter: Meter,
+    times_s: Floats,
+    values: Sequence[float | None] | Floats,
+    work: PhaseWindow = WORK,
+) -> EnergyRecord:
+    """Return the energy of a phase; all other figures of the ledger are made as well."""
+    before = ns(-18), ns(-2)
+    samples = meter.samples(times_s, values)
+    ledger = EnergyLedger(samples, [meter.facts], host="host1", times=times_of(work, before=before))
+    (found,) = ledger.phase_records([work])
+    idle = IdleTime(moment="before", polled=True, window=before)
+    for each in (found, *ledger.whole_run_records(), *ledger.idle_records([idle])):
         assert all(each.missing.values())
-    for each in found:
-        for figure in (each.energy_j, each.uncertainty_j):
-            assert figure is None or (np.isfinite(figure) and figure >= 0)
-    return found
-
-
-def record(meter: Meter, times_s: Floats, values: Sequence[float | None] | Floats) -> EnergyRecord:
-    (found,) = records(meter.samples(times_s, values), meter.facts)
+    for figure in (found.energy_j, found.uncertainty_j):
+        assert figure is None or (np.isfinite(figure) and figure >= 0)
     return found
 
 
@@ -104,7 +95,7 @@ def holds(found: EnergyRecord, true_j: float) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_reads_are_as_absent_ones(kind: str) -> None:
-    meter, draw = meters()[kind], np.random.default_rng(1)
+    meter, draw = meter_of(kind), np.random.default_rng(1)
     times_s = TIMES_S + draw.uniform(0, 1)
     values = meter.read(times_s)
     has_failed = draw.random(times_s.size) < 0.03
@@ -116,27 +107,10 @@ def test_failed_reads_are_as_absent_ones(kind: str) -> None:
     assert failed.coverage == absent.coverage == 1
 
 
-@pytest.mark.parametrize("kind", ["power", "sliding"])
-def test_an_interval_without_readings_widens_the_uncertainty(kind: str) -> None:
-    saves_s = tuple((8.0 * index, 8.0 * index + 5) for index in range(24))
-    saving = phase_window("work", saves_s)
-    meter = meters(Bursts(5, 20, on_s=5, cycle_s=8), accuracy_percent=0.001)[kind]
-    times_s = np.arange(-200, 1915) / 10
-    values = meter.read(np.maximum(times_s, 0))
-    start_s, end_s = saves_s[11]
-    kept = (times_s < start_s - 0.05) | (times_s > end_s + 0.05)
-    (whole,) = records(meter.samples(times_s, values), meter.facts, work=saving)
-    (part,) = records(meter.samples(times_s[kept], values[kept]), meter.facts, work=saving)
-    assert whole.coverage == 1
-    assert part.coverage == pytest.approx(0.96, abs=0.01)
-    assert holds(part, 24 * 5 * 20)
-    assert (part.uncertainty_j or 0) > (whole.uncertainty_j or 0)
-
-
 @pytest.mark.parametrize("watts", [0.0, 7.0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_constant_power_is_integrated(kind: str, watts: float) -> None:
-    meter = meters(Bursts(watts, watts, on_s=1, cycle_s=2))[kind]
+    meter = meter_of(kind, Bursts(watts, watts, on_s=1, cycle_s=2))
     found = record(meter, TIMES_S, meter.read(TIMES_S))
     if kind == "counter" and not watts:
         assert "too coarse for 0 J" in found.missing["energy_j"]
@@ -147,7 +121,7 @@ def test_constant_power_is_integrated(kind: str, watts: float) -> None:
 
 @pytest.mark.parametrize("kind", ["power", "sliding", "counter"])
 def test_without_an_idle_time_there_is_a_figure(kind: str) -> None:
-    meter = meters()[kind]
+    meter = meter_of(kind)
     inside_s = TIMES_S[(TIMES_S >= 0) & (TIMES_S <= 60)]
     found = record(meter, inside_s, meter.read(inside_s))
     assert holds(found, TRUE_J)
@@ -161,7 +135,7 @@ def test_without_an_idle_time_there_is_a_figure(kind: str) -> None:
     ids=["one", "two", "five", "before only", "after only"],
 )
 def test_too_few_readings_give_no_figure(kind: str, known_s: tuple[float, float]) -> None:
-    meter = meters()[kind]
+    meter = meter_of(kind)
     times_s = TIMES_S[(known_s[0] <= TIMES_S) & (known_s[1] > TIMES_S)]
     found = record(meter, times_s, meter.read(times_s))
     assert (found.energy_j, found.uncertainty_j) == (None, None)
@@ -170,9 +144,8 @@ def test_too_few_readings_give_no_figure(kind: str, known_s: tuple[float, float]
 
 @pytest.mark.parametrize("kind", ["power", "counter"])
 def test_a_phase_shorter_than_a_read_period_has_a_figure(kind: str) -> None:
-    meter = meters(Bursts(5, 20, on_s=0.05, cycle_s=1000))[kind]
-    samples = meter.samples(TIMES_S, meter.read(TIMES_S))
-    (found,) = records(samples, meter.facts, work=window("work", 0, 0.05))
+    meter = meter_of(kind, Bursts(5, 20, on_s=0.05, cycle_s=1000))
+    found = record(meter, TIMES_S, meter.read(TIMES_S), window("work", 0, 0.05))
     assert holds(found, 1.0)
 
 
@@ -192,7 +165,7 @@ def test_a_phase_shorter_than_a_read_period_has_a_figure(kind: str) -> None:
 def test_impossible_readings_give_a_reason(
     kind: str, fault: Callable[[Floats, Floats], tuple[Floats, Floats]], why: str
 ) -> None:
-    meter = meters()[kind]
+    meter = meter_of(kind)
     found = record(meter, *fault(TIMES_S, meter.read(TIMES_S)))
     assert (found.energy_j, found.mean_w, found.net_j) == (None, None, None)
     assert why in found.missing["energy_j"]
@@ -200,7 +173,7 @@ def test_impossible_readings_give_a_reason(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_samples_that_are_swapped_lose_nothing(kind: str) -> None:
-    meter = meters()[kind]
+    meter = meter_of(kind)
     order = np.arange(TIMES_S.size)
     order[[400, 401]] = order[[401, 400]]
     values = meter.read(TIMES_S)
@@ -208,20 +181,12 @@ def test_two_samples_that_are_swapped_lose_nothing(kind: str) -> None:
 
 
 def test_a_source_may_declare_that_it_reads_below_zero() -> None:
-    meter = meters()["power"]
+    meter = meter_of("power")
     source = meter.facts.model_copy(update={"may_be_negative": True})
     ledger = EnergyLedger(
         meter.samples(TIMES_S, np.full(TIMES_S.size, -5.0)), [source], host="host1"
     )
     assert ledger.phase_records([WORK])[0].energy_j == pytest.approx(-300.0)
-
-
-def test_a_counter_that_was_reset_lacks_only_that_moment() -> None:
-    meter = meters()["counter"]
-    counts = meter.read(TIMES_S)
-    found = record(meter, TIMES_S, np.where(TIMES_S < 30, counts, counts - counts[500]))
-    assert holds(found, TRUE_J)
-    assert found.coverage == pytest.approx(1 - 0.1 / 60)
 
 
 @pytest.mark.parametrize(("range_w", "is_refused"), [(25.0, True), (26.0, False), (None, False)])
@@ -247,7 +212,7 @@ def test_a_coarse_meter_is_pinned_if_only_its_idle_power_is_steady(limit_w: floa
     noise_w = np.random.default_rng(1).normal(0, 0.5, TIMES_S.size)
     work_w = 12 + 2 * np.sin(TIMES_S * 1.4) + noise_w
     watts = np.where((TIMES_S > 0) & (TIMES_S < 60), np.minimum(work_w, limit_w or 60), 5.0)
-    found = record(meters()["power"], TIMES_S, np.round(watts / 0.1) * 0.1)
+    found = record(meter_of("power"), TIMES_S, np.round(watts / 0.1) * 0.1)
     pinned = "readings are pinned at the meter's maximum of 12 W"
     assert found.missing.get("energy_j") == (pinned if limit_w else None)
 
@@ -273,9 +238,8 @@ ANY_VALUE = st.one_of(
 def test_whatever_is_read_there_is_a_figure_or_a_reason(
     readings: list[tuple[float, float | None]], kind: str, start_s: float, seconds: float
 ) -> None:
-    meter = meters()[kind]
+    meter = meter_of(kind)
     times_s = np.cumsum([step for step, _ in readings])
-    samples = meter.samples(times_s, [value for _, value in readings])
     work = window("work", start_s, start_s + seconds)
-    (found,) = records(samples, meter.facts, work=work)
+    found = record(meter, times_s, [value for _, value in readings], work)
     assert (found.energy_j is None) == ("energy_j" in found.missing)

@@ -66,15 +66,19 @@ def test_a_ramp_read_ten_times_a_second() -> None:
     assert made.missing["peak_100ms_w"] == "its readings resolve 1 s"
 
 
-def test_a_sliding_mean_shows_peaks_of_its_window_alone() -> None:
-    """Bursts of 0.5 s at 25 W over 5 W: a mean over 1 s reaches 15 W, declared or calibrated."""
+@pytest.mark.parametrize(
+    ("sensor", "own"),
+    [(Boxcar(window_s=1.0), None), (Instant(), response(1.0, basis="calibrated"))],
+    ids=["declared", "calibrated"],
+)
+def test_a_sliding_mean_shows_peaks_of_its_window_alone(
+    sensor: Sensor, own: SensorRecord | None
+) -> None:
+    """Bursts of 0.5 s at 25 W over 5 W: a mean over 1 s reaches 15 W."""
     work = Bursts(low_w=5, high_w=25, on_s=0.5, cycle_s=4.0)
-    values = boxcar(work.energy_j, 1.0, TIMES_S)
-    calibrated = response(1.0, basis="calibrated")
-    for sensor, own in ((Boxcar(window_s=1.0), None), (Instant(), calibrated)):
-        made = statistics(TIMES_S, values, sensor, own)
-        assert made.peak_1s_w == pytest.approx(15.0)
-        assert made.missing["peak_100ms_w"].startswith("its readings resolve ")
+    made = statistics(TIMES_S, boxcar(work.energy_j, 1.0, TIMES_S), sensor, own)
+    assert made.peak_1s_w == pytest.approx(15.0)
+    assert made.missing["peak_100ms_w"].startswith("its readings resolve ")
 
 
 def test_a_counter_shows_means_between_its_counts() -> None:
