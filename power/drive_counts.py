@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from wattload.core.base_models import fields_of
 from wattload.core.power import WRITTEN_STEP_BYTES, Channel
 from wattload.core.record.energy import ThrottlingRecord, WrittenRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.trace import Times, Trace, TraceKey, Values, fields_of
+from wattload.power.energy.trace import Times, Trace, TraceKey, Values
 
 NEAR_NS = 60 * NS_PER_S
 """The nearest reading may be this far from an edge."""

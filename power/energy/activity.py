@@ -46,17 +46,6 @@ class RunTimes:
         """Return the times at which power may jump: where work begins or ends."""
         return [moment for each in self.activity for moment in (each.start_ns, each.end_ns)]
 
-    def work_in(self, start_ns: int, end_ns: int) -> str:
-        """Return the name of work that ran in a time, empty without any."""
-        return next(
-            (
-                each.name
-                for each in self.activity
-                if each.start_ns < end_ns - SLACK_NS and each.end_ns > start_ns + SLACK_NS
-            ),
-            "",
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
@@ -117,8 +106,8 @@ def _tail(
     whose window the energy then is (``followers``, empty for none): otherwise energy that it left
     behind is in no window.
     """
-    busy = next((name for rest in rests if (name := times.work_in(*rest))), "")
-    reason = f"{busy} ran in its rest" if busy else ""
+    busy = [each.name for each in times.activity if _meet([(each.start_ns, each.end_ns)], rests)]
+    reason = f"{busy[0]} ran in its rest" if busy else ""
     if window.is_part:
         reason = "it is a part of another phase"
     elif not any(until_ns > window.end_ns for _, until_ns in times.rests):
@@ -138,9 +127,14 @@ def overlapping(window: PhaseWindow, windows: Iterable[PhaseWindow]) -> list[str
         for other in windows
         if other is not window
         and not (other.is_part or window.is_part)
-        and any(
-            start_ns < other_end_ns - SLACK_NS and other_ns < end_ns - SLACK_NS
-            for start_ns, end_ns in window.intervals
-            for other_ns, other_end_ns in other.intervals
-        )
+        and _meet(window.intervals, other.intervals)
     ]
+
+
+def _meet(some: Iterable[Window], others: Sequence[Window]) -> bool:
+    """Return whether a window has a time in common with one of others."""
+    return any(
+        start_ns < other_end_ns - SLACK_NS and other_ns < end_ns - SLACK_NS
+        for start_ns, end_ns in some
+        for other_ns, other_end_ns in others
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from wattload.core.base_models import fields_of
 from wattload.core.power import Scope, WindowEnergy
 from wattload.core.record.energy import WHOLE_RUN, EnergyRecord
 from wattload.power.energy.integration import COVERAGE_FACTOR, seconds_of
-from wattload.power.energy.trace import fields_of, refused_energy
+from wattload.power.energy.trace import refused_energy
 from wattload.power.energy.uncertainty import Uncertainty, total
 
 _OF_SAMPLES = (

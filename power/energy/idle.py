@@ -6,19 +6,19 @@ A drive that is read ten times a second may never sleep.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from wattload.core.base_models import ValueOrReason, fields_of
 from wattload.core.power import Boxcar
 from wattload.core.record.energy import IdleRecord, Moment, PollingCost
 from wattload.power.energy.integration import Window, seconds_of
 from wattload.power.energy.profile import max_gap_ns
 from wattload.power.energy.source_ledger import SourceLedger
-from wattload.power.energy.trace import Trace, ValueOrReason, fields_of
+from wattload.power.energy.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,31 +91,28 @@ def _first_reading(ledger: SourceLedger, after_ns: int) -> ValueOrReason:
     return read[0], ""
 
 
-def polling_costs(records: Iterable[IdleRecord]) -> tuple[PollingCost, ...]:
+def polling_costs(records: Sequence[IdleRecord]) -> tuple[PollingCost, ...]:
     """Return polled minus quiet idle power, for each source and moment that has both."""
-    pairs: defaultdict[tuple[str, str, str, Moment], dict[bool, IdleRecord]] = defaultdict(dict)
-    for record in records:
-        pairs[record.host, record.device, record.source, record.moment][record.polled] = record
-    return tuple(
-        _cost(pair[True], pair[False]) for pair in pairs.values() if True in pair and False in pair
-    )
+    quiet = {(each.device, each.source, each.moment): each for each in records if not each.polled}
+    pairs = [
+        (each, quiet.get((each.device, each.source, each.moment)))
+        for each in records
+        if each.polled
+    ]
+    return tuple(_cost(polled, quiet) for polled, quiet in pairs if quiet is not None)
 
 
 def _cost(polled: IdleRecord, quiet: IdleRecord) -> PollingCost:
-    reasons = [record.missing["mean_w"] for record in (polled, quiet) if record.mean_w is None]
-    reason = next(iter(reasons), "")
+    reason = polled.missing.get("mean_w") or quiet.missing.get("mean_w", "")
     difference_w = None
     if polled.mean_w is not None and quiet.mean_w is not None:
         difference_w = polled.mean_w - quiet.mean_w
-    figures: dict[str, ValueOrReason] = {
-        "polled_w": (polled.mean_w, reason),
-        "quiet_w": (quiet.mean_w, reason),
-        "difference_w": (difference_w, reason),
-    }
+    powers = polled.mean_w, quiet.mean_w, difference_w
+    names = "polled_w", "quiet_w", "difference_w"
     return PollingCost(
         host=polled.host,
         device=polled.device,
         source=polled.source,
         moment=polled.moment,
-        **fields_of(figures),
+        **fields_of({name: (watts, reason) for name, watts in zip(names, powers, strict=True)}),
     )

@@ -8,7 +8,6 @@ device has several sources, the best one is marked for each phase (``mark_chosen
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from wattload.core.power import (
@@ -174,19 +173,18 @@ def mark_chosen(
     the known parts of its uncertainty; then an interval; then an upper bound. A record without a
     figure is never chosen, a data sheet only on request (``takes_declared``).
     """
-    groups: defaultdict[tuple[str, int, str, Scope], list[EnergyRecord]] = defaultdict(list)
-    for record in records:
-        if record.energy_j is None and record.upper_j is None:
-            continue
-        if takes_declared or record.evidence is not Evidence.DECLARED:
-            groups[record.phase, record.start_ns, record.device, record.scope].append(record)
-    chosen = {
-        id(min(group, key=lambda each: _rank(each, sensors.get((each.source, each.device)))))
-        for group in groups.values()
-    }
+    usable = [
+        each
+        for each in records
+        if (each.energy_j is not None or each.upper_j is not None)
+        and (takes_declared or each.evidence is not Evidence.DECLARED)
+    ]
+    best: dict[tuple[str, int, str, Scope], EnergyRecord] = {}
+    for each in sorted(usable, key=lambda each: _rank(each, sensors[each.source, each.device])):
+        best.setdefault((each.phase, each.start_ns, each.device, each.scope), each)
+    chosen = {id(each) for each in best.values()}
     return tuple(
-        record.model_copy(update={"chosen": True}) if id(record) in chosen else record
-        for record in records
+        each.model_copy(update={"chosen": True}) if id(each) in chosen else each for each in records
     )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.base_models import fields_of
 from wattload.core.record.energy import PowerStateShare
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Course, Window
 from wattload.power.energy.profile import max_gap_ns
-from wattload.power.energy.trace import Times, Trace, fields_of
+from wattload.power.energy.trace import Times, Trace
 
 TRANSITION = -1
 UNKNOWN = -2

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from wattload.core.base_models import ValueOrReason, fields_of
 from wattload.core.power import Channel, Counter, Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import (
     CalibrationRecord,
@@ -42,8 +43,6 @@ from wattload.power.energy.trace import (
     Refused,
     Trace,
     TraceKey,
-    ValueOrReason,
-    fields_of,
     plausible,
 )
 

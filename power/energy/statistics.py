@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from wattload.core.base_models import fields_of
 from wattload.core.power import Boxcar, Counter, PowerBin, SourceFacts
 from wattload.core.record.energy import PowerStatistics, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import Response
-from wattload.power.energy.trace import Values, fields_of
+from wattload.power.energy.trace import Values
 
 PEAKS_S: Mapping[str, float] = {"peak_100ms_w": 0.1, "peak_1s_w": 1.0}
 """Each peak of the record with the length of its moving mean."""

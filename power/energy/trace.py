@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -22,21 +22,12 @@ Times = NDArray[np.int64]
 """Nanoseconds of CLOCK_MONOTONIC, shape (n,)."""
 Values = NDArray[np.float64]
 
-ValueOrReason = tuple[float | None, str]
-"""A value, and the reason if it is ``None``."""
-
 MOST_W = 1e6
 """No node draws a megawatt."""
 MOST_J = 1e15
 """A megawatt for thirty years: more than any counter of joules can have."""
 
 _BY_RANK = tuple(EVIDENCE_RANK)
-
-
-def fields_of(figures: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
-    """Return figures as fields of an ``Observed`` record, with the reason of each missing one."""
-    missing = {name: reason for name, (value, reason) in figures.items() if value is None}
-    return {"missing": missing} | {name: value for name, (value, _) in figures.items()}
 
 
 class TraceKey(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from wattload.core.base_models import fields_of
 from wattload.core.errors import PowerError
 from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord
 from wattload.power.config import PowerConfig
@@ -207,7 +208,7 @@ class SettingOutcome:
 
     def record(self, host: str) -> PowerStateRecord:
         state = self._change(POWER_MANAGEMENT)
-        values: Mapping[str, tuple[float | None, str]] = {
+        values: Mapping[str, tuple[float | str | None, str]] = {
             "requested": (self.requested, _NOT_REQUESTED),
             "before": (self.before, self.refusal),
             "verified": (
@@ -221,18 +222,14 @@ class SettingOutcome:
                 self.saved_after[0],
                 self.refusal or self.trouble or self.saved_after[1],
             ),
+            "knob": (self.knob, "no setting was requested"),
         }
-        missing = {name: reason for name, (value, reason) in values.items() if value is None}
-        if self.knob is None:
-            missing["knob"] = "no setting was requested"
         return PowerStateRecord(
             host=host,
             serial=self.serial,
-            knob=self.knob,
             settings=tuple(self._settings()),
             sentence=self._sentence(state),
-            missing=missing,
-            **{name: value for name, (value, _) in values.items()},
+            **fields_of(values),
         )
 
     def _change(self, feature: int) -> Change | None:
@@ -270,8 +267,7 @@ class SettingOutcome:
             name=change.plan.feature.name,
             unit=change.plan.feature.unit,
             requested=change.plan.requested,
-            missing={name: reason for name, (value, reason) in values.items() if value is None},
-            **{name: value for name, (value, _) in values.items()},
+            **fields_of(values),
         )
 
     def _sentence(self, state: Change | None) -> str:

@@ -6,9 +6,12 @@ Also what is wrong with a document that does not fit a model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+ValueOrReason = tuple[float | None, str]
+"""A value, and the reason if it is ``None``."""
 
 _NOT_KEPT: set[str] = set()
 
@@ -47,6 +50,12 @@ class Observed(Frozen):
             f"{type(self).__name__}: {sorted(explained - gaps)} has both a value "
             "and a reason for being missing, or is not a field"
         )
+
+
+def fields_of(figures: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
+    """Return figures as fields of an ``Observed`` part, with the reason of each missing one."""
+    missing = {name: reason for name, (value, reason) in figures.items() if value is None}
+    return {"missing": missing} | {name: value for name, (value, _) in figures.items()}
 
 
 def first_fault(error: ValidationError) -> tuple[str, str, object]:

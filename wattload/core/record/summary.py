@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from wattload.core.base_models import fields_of
 from wattload.core.power import Scope
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.phase import PhaseWindow
@@ -94,7 +95,7 @@ def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> dict[st
     ]
     if not parts or _share_time(timed):
         reason = "phases ran at the same time" if parts else power.choice
-        return _figures(dict.fromkeys(_FIGURES, (None, reason)))
+        return fields_of(dict.fromkeys(_FIGURES, (None, reason)))
     known = [_of_energy(part) for part in parts]
     last = {
         (part.host, part.device): index
@@ -111,7 +112,7 @@ def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> dict[st
         reason = next((why for value, why in values if value is None), "")
         sums = [value for value, _ in values if value is not None]
         figures[name] = (math.fsum(sums) if len(sums) == len(values) else None, reason)
-    return _figures(figures)
+    return fields_of(figures)
 
 
 _FIGURES = {
@@ -126,7 +127,7 @@ _FIGURES = {
 def _of_energy(energy: EnergyRecord) -> dict[str, Any]:
     missing = energy.missing
     no_energy = missing.get("energy_j", "")
-    return _figures(
+    return fields_of(
         {
             "energy_in_window_j": (energy.energy_j, no_energy),
             "energy_in_window_uncertainty_j": (
@@ -140,11 +141,6 @@ def _of_energy(energy: EnergyRecord) -> dict[str, Any]:
             ),
         }
     )
-
-
-def _figures(figures: Mapping[str, tuple[float | None, str]]) -> dict[str, Any]:
-    missing = {name: reason for name, (value, reason) in figures.items() if value is None}
-    return {**{name: value for name, (value, _) in figures.items()}, "missing": missing}
 
 
 def _share_time(windows: Sequence[PhaseWindow]) -> bool:
