@@ -32,14 +32,6 @@ def test_ramp_is_exact_whatever_the_spacing() -> None:
     assert result.evidence is Evidence.SELF_REPORTED
 
 
-def test_unsorted_samples_give_the_same_energy() -> None:
-    times_s = np.arange(-1, 11, 0.5)
-    watts = 10 + np.sin(times_s)
-    order = np.random.default_rng(0).permutation(times_s.size)
-    (trace,) = traces(samples_of(times_s[order], watts[order])).values()
-    assert of_power(trace, 0, 10).energy_j == of_power(trace_of(times_s, watts), 0, 10).energy_j
-
-
 @pytest.mark.parametrize(
     ("value", "evidence"), [(1.0, Evidence.ESTIMATED), (None, Evidence.MEASURED)]
 )
@@ -192,15 +184,14 @@ def test_difference_of_a_counter_with_both_edges_interpolated() -> None:
     assert result.coverage == pytest.approx(1, abs=1e-12)
 
 
-def test_wrap_adds_the_range_once_per_fall() -> None:
-    sensor = Counter(quantum_j=0.001, wrap_j=65.5)
-    assert of_counter(np.mod(STEADY_J, 65.5), sensor).energy_j == pytest.approx(600, rel=1e-9)
-
-
-def test_counter_that_stands_still_has_not_wrapped() -> None:
-    sensor = Counter(quantum_j=0.001, wrap_j=100)
-    result = of_counter(np.where(TIMES_S < 5.05, 10.0, 20.0), sensor)
-    assert result.energy_j == pytest.approx(10, rel=1e-9)
+@pytest.mark.parametrize(
+    ("joules", "wrap_j", "energy_j"),
+    [(np.mod(STEADY_J, 65.5), 65.5, 600), (np.where(TIMES_S < 5.05, 10.0, 20.0), 100, 10)],
+    ids=["wraps", "stands still"],
+)
+def test_wrap_adds_the_range_once_per_fall(joules: Floats, wrap_j: float, energy_j: float) -> None:
+    result = of_counter(joules, Counter(quantum_j=0.001, wrap_j=wrap_j))
+    assert result.energy_j == pytest.approx(energy_j, rel=1e-9)
 
 
 @pytest.mark.parametrize(

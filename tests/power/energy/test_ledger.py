@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,29 +25,21 @@ NVME = facts("nvme", Evidence.BOUNDS, Bounds())
 DECLARED = facts("declared", Evidence.DECLARED, Bounds())
 
 
-def power(
-    source: str, watts: float, *, evidence: Evidence = Evidence.SELF_REPORTED
-) -> list[Sample]:
+def power(source: str, watts: float, **options: Any) -> list[Sample]:
     """Return readings of 5 W until just before second 0, then ``watts``."""
-    values = np.where(TIMES_S < -0.05, 5.0, watts)
-    return samples_of(TIMES_S, values, source=source, evidence=evidence)
+    return samples_of(TIMES_S, np.where(TIMES_S < -0.05, 5.0, watts), source=source, **options)
 
 
 def bounds(
     source: str = "nvme", *, state: float | None = 0, lower_w: float | None = 5.0
 ) -> list[Sample]:
     limits = {Channel.UPPER_W: 25.0, Channel.POWER_STATE: state, Channel.LOWER_W: lower_w}
+    options: Any = {"source": source, "evidence": Evidence.BOUNDS}
     return [
         sample
         for channel, value in limits.items()
         if value is not None
-        for sample in samples_of(
-            TIMES_S,
-            np.full(TIMES_S.size, value),
-            source=source,
-            channel=channel,
-            evidence=Evidence.BOUNDS,
-        )
+        for sample in samples_of(TIMES_S, [value] * TIMES_S.size, channel=channel, **options)
     ]
 
 
@@ -76,8 +68,7 @@ def test_measured_window_has_gross_net_and_mean() -> None:
     assert record.net_j == pytest.approx(900, rel=1e-9)
     assert record.uncertainty_j is not None
     assert record.uncertainty_parts_j["gain"] == pytest.approx(12, rel=1e-9)
-    assert record.coverage == 1
-    assert record.evidence is Evidence.SELF_REPORTED
+    assert (record.coverage, record.evidence) == (1, Evidence.SELF_REPORTED)
     assert record.chosen
     assert record.missing["tail_j"] == "no rest followed it"
 
@@ -117,12 +108,8 @@ def test_source_without_samples_has_no_figure() -> None:
     assert not record.chosen
 
 
-COARSE_COUNTS = samples_of(
-    TIMES_S,
-    np.floor((TIMES_S + 70) * 20 / 3600) * 3600,
-    source="lifetime",
-    channel=Channel.ENERGY_J,
-)
+COARSE_J = np.floor((TIMES_S + 70) * 20 / 3600) * 3600
+COARSE_COUNTS = samples_of(TIMES_S, COARSE_J, source="lifetime", channel=Channel.ENERGY_J)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +179,7 @@ def test_energies_of_gpu_and_node_are_reported_in_addition() -> None:
     samples = [
         sample
         for each, watts in zip(sources, (12.0, 400.0, 70.0), strict=True)
-        for sample in samples_of(
-            TIMES_S, np.full(TIMES_S.size, watts), source=each.name, device=each.device
-        )
+        for sample in power(each.name, watts, device=each.device)
     ]
     records = account(samples, *sources)
     assert [record.chosen for record in records] == [True, True, True]
@@ -239,32 +224,19 @@ def test_states_of_the_device_divide_the_figure_of_another_source() -> None:
             assert getattr(share, name) == pytest.approx(getattr(record, name))
 
 
-def several(watts: Callable[[float], float], *intervals: tuple[float, float]) -> EnergyRecord:
-    """Return the energy of several intervals; the power state is 0 until second 10, then 1."""
+def test_a_phase_counts_over_its_intervals_only() -> None:
+    """There are 20 W in the intervals, else 5 W; the power state is 0 until second 10, then 1."""
+    phase = phase_window("read", ((8.0, 9.0), (11.0, 14.0)))
     times_s = np.round(np.arange(0, 20.05, 0.1), 6)
-    samples = samples_of(times_s, [watts(each) for each in times_s.tolist()])
+    is_busy = (np.abs(times_s - 8.5) <= 0.5) | (np.abs(times_s - 12.5) <= 1.5)
+    samples = samples_of(times_s, np.where(is_busy, 20.0, 5.0))
     samples += samples_of(times_s, np.where(times_s < 10, 0.0, 1.0), channel=Channel.POWER_STATE)
-    phase = phase_window("read", intervals)
-    (record,) = EnergyLedger(
-        samples,
-        [facts("meter", accuracy_percent=1.0)],
-        host="host1",
-        times=times_of(phase, before=(ns(0), ns(1))),
-    ).phase_records([phase], moved_bytes={("read", "SERIAL1"): moved_bytes})
-    return record
-
-
-def test_pauses_between_intervals_are_not_in_the_phase() -> None:
-    record = several(lambda s: 20.0 if 2 <= s <= 4 or 6 <= s <= 8 else 5.0, (2.0, 4.0), (6.0, 8.0))
+    times = times_of(phase, before=(ns(0), ns(1)))
+    ledger = EnergyLedger(samples, [facts("meter")], host="host1", times=times)
+    (record,) = ledger.phase_records([phase], moved_bytes={("read", "SERIAL1"): moved_bytes})
     assert record.energy_j == pytest.approx(80.0, rel=0.03)
-    assert record.seconds == pytest.approx(4.0)
+    assert (record.start_ns, record.end_ns, record.seconds) == (ns(8.0), ns(14.0), 4.0)
     assert record.net_j == pytest.approx((record.energy_j or 0) - 4 * 5.0)
-    assert (record.start_ns, record.end_ns) == (ns(2.0), ns(8.0))
-
-
-def test_states_and_bytes_sum_over_the_intervals() -> None:
-    record = several(lambda _: 10.0, (8.0, 9.0), (11.0, 14.0))
-    seconds = {share.state: share.seconds for share in record.states}
-    assert seconds == pytest.approx({"0": 1.0, "1": 3.0})
+    assert {each.state: each.seconds for each in record.states} == {"0": 1.0, "1": 3.0}
     assert sum(share.moved_bytes or 0 for share in record.states) == 400_000_000
     assert sum(share.energy_j or 0 for share in record.states) == pytest.approx(record.energy_j)

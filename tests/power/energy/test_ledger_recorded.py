@@ -22,7 +22,6 @@ from wattload.core.power import (
     Sensor,
     SourceFacts,
 )
-from wattload.core.record.energy import EnergyRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.calibration import calibrate
 from wattload.power.energy.ledger import EnergyLedger
@@ -61,32 +60,21 @@ def spans() -> Spans:
     )
 
 
-def by_mean_and_counter(settled_s: float) -> list[tuple[EnergyRecord, EnergyRecord]]:
-    """Return the energies of each pulse and a time behind it, and of all pulses together."""
+@pytest.mark.parametrize("settled_s", [0.0, 2.5])
+def test_mean_has_the_energy_of_each_pulse_by_the_counter(settled_s: float) -> None:
+    """Not all of a pulse is shown when it ends: its mean is 0.5 s late."""
     later = tuple((start_s, end_s + settled_s) for start_s, end_s in spans())
     phases = [phase_window(f"pulse{k}", (span,)) for k, span in enumerate(later)]
-    phases.append(phase_window("all", later))
     ledger = EnergyLedger(
         read_of("average", POWER) + read_of("counter", ENERGY),
         [POWER, ENERGY],
         host="host1",
         times=times_of(phase_window("load", spans())),
     )
-    records = ledger.phase_records(phases)
-    return list(zip(records[::2], records[1::2], strict=True))
-
-
-def test_mean_has_the_energy_of_each_pulse_by_the_counter() -> None:
-    *each, (mean, count) = by_mean_and_counter(2.5)
-    for by_mean, by_count in each:
+    *each, mean, count = ledger.phase_records([*phases, phase_window("all", later)])
+    for by_mean, by_count in zip(each[::2], each[1::2], strict=True):
         assert by_mean.energy_j == pytest.approx(by_count.energy_j, rel=0.004)
     assert mean.energy_j == pytest.approx(count.energy_j, rel=0.003)
-
-
-def test_mean_has_the_energy_of_each_pulse_without_the_time_behind_it() -> None:
-    """Not all of a pulse is shown when it ends: its mean is 0.5 s late."""
-    for by_mean, by_count in by_mean_and_counter(0.0):
-        assert by_mean.energy_j == pytest.approx(by_count.energy_j, rel=0.004)
 
 
 @pytest.mark.parametrize("declared", [Boxcar(window_s=1.0), Instant()])

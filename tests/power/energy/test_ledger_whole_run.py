@@ -10,7 +10,7 @@ import pytest
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import ns, samples_of
 from wattload.core.power import Boxcar, Evidence, Scope, WindowEnergy
-from wattload.core.record.energy import WHOLE_RUN
+from wattload.core.record.energy import WHOLE_RUN, EnergyRecord
 from wattload.power.energy.drive_integrals import own_record
 from wattload.power.energy.ledger import EnergyLedger
 
@@ -31,21 +31,19 @@ TIMES_S = np.round(np.arange(0, 1020) / 10, 6)
 SAMPLES = samples_of(TIMES_S, np.full(TIMES_S.size, 12.0), source="ipm")
 
 
+def of_own(**changes: object) -> EnergyRecord:
+    return own_record(OWN.model_copy(update=changes), Scope.DRIVE, host="box")
+
+
 def test_a_drives_own_integral_is_one_record_of_its_own_window() -> None:
-    record = own_record(OWN, Scope.DRIVE, host="box")
-    assert (record.phase, record.source) == (WHOLE_RUN, "nvme_25h")
+    record = of_own()
+    assert (record.phase, record.source, record.scope) == (WHOLE_RUN, "nvme_25h", Scope.DRIVE)
     assert record.evidence is Evidence.SELF_REPORTED
-    assert record.energy_j == 12.0 * 100.5
+    assert (record.energy_j, record.max_interval_w) == (12.0 * 100.5, 20.0)
     assert record.mean_w == pytest.approx(12.0)
     assert record.coverage == pytest.approx(100 / 100.5)
     assert not record.chosen
-    assert record.scope is Scope.DRIVE
-    assert record.max_interval_w == 20.0
     assert record.missing["statistics"] == "the device reports one mean only"
-
-
-def test_its_uncertainty_is_what_the_drive_states_its_step_and_what_it_left_out() -> None:
-    record = own_record(OWN, Scope.DRIVE, host="box")
     assert record.uncertainty_parts_j == pytest.approx(
         {
             "gain": 0.02 * 12.0 * 100.5,
@@ -57,36 +55,41 @@ def test_its_uncertainty_is_what_the_drive_states_its_step_and_what_it_left_out(
 
 
 @pytest.mark.parametrize(
-    ("changed", "part"),
+    ("unknown", "part"),
     [
-        ({"accuracy_percent": None}, "gain"),
-        ({"resolution_w": None}, "quantisation"),
-        ({"uncovered_s": None}, "gap"),
-        ({"max_w": None}, "gap"),
+        ("accuracy_percent", "gain"),
+        ("resolution_w", "quantisation"),
+        ("uncovered_s", "gap"),
+        ("max_w", "gap"),
     ],
 )
 def test_what_the_drive_does_not_state_leaves_the_uncertainty_unknown(
-    changed: dict[str, None], part: str
+    unknown: str, part: str
 ) -> None:
-    record = own_record(OWN.model_copy(update=changed), Scope.DRIVE, host="box")
-    assert record.uncertainty_j is None
+    record = of_own(**{unknown: None})
     assert part not in record.uncertainty_parts_j
     assert part in record.missing["uncertainty_j"]
     assert record.energy_j == OWN.energy_j
 
 
-def test_an_answer_that_can_not_be_used_is_missing_with_its_reason() -> None:
-    reason = "it was started anew by someone else"
-    unusable = OWN.model_copy(update={"energy_j": None, "reason": reason})
-    record = own_record(unusable, Scope.DRIVE, host="box")
-    for name in ("energy_j", "uncertainty_j", "max_interval_w"):
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"energy_j": None, "reason": "someone else started it"}, "someone else started it"),
+        ({"energy_j": 1e12}, "an energy of 1e+12 J in 100.500 s is impossible"),
+        ({"end_ns": OWN.start_ns}, "the window is empty"),
+    ],
+)
+def test_an_answer_that_can_not_be_used_is_missing_with_its_reason(
+    changes: dict[str, object], reason: str
+) -> None:
+    record = of_own(**changes)
+    for name in ("energy_j", "uncertainty_j", "coverage", "max_interval_w"):
         assert record.missing[name] == reason
 
 
 def test_what_was_sampled_is_integrated_over_the_same_window() -> None:
-    record = own_record(OWN, Scope.DRIVE, host="box")
-    own, ipm = EnergyLedger(SAMPLES, [IPM], host="box").whole_run_records([record])
-    assert own == record
+    own, ipm = EnergyLedger(SAMPLES, [IPM], host="box").whole_run_records([of_own()])
     assert (ipm.source, ipm.start_ns, ipm.end_ns) == ("ipm", own.start_ns, own.end_ns)
     assert ipm.energy_j == pytest.approx(12.0 * 100.5, rel=1e-5)
 
