@@ -18,7 +18,6 @@ from wattload.core.record.energy import IdleRecord, Moment, PollingCost
 from wattload.power.energy.integration import Window, seconds_of
 from wattload.power.energy.profile import max_gap_ns
 from wattload.power.energy.source_ledger import SourceLedger
-from wattload.power.energy.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +29,7 @@ class IdleTime:
     window: Window
 
 
-def idle_record(
-    ledger: SourceLedger, time: IdleTime, temperature: Trace | None, *, host: str
-) -> IdleRecord:
+def idle_record(ledger: SourceLedger, time: IdleTime, *, host: str) -> IdleRecord:
     """Return the idle power of a drive by one source that measures it."""
     facts, window = ledger.facts, time.window
     energy = ledger.record("idle", [window], host=host)
@@ -46,16 +43,15 @@ def idle_record(
         figures["mean_w"] = watts, reason
         figures["coverage"] = None, "it is a single reading at the end of the quiet time"
         sample_count, evidence = int(watts is not None), facts.evidence
-    states = np.empty(0) if ledger.states is None else np.unique(ledger.states.values(*window))
-    kelvins = np.empty(0) if temperature is None else temperature.values(*window)
-    figures["power_state"] = (
-        int(states[0]) if states.size == 1 else None,
-        "it changed during the window" if states.size else "no power state was read",
+    states, kelvins = (
+        np.empty(0) if trace is None else trace.values(*window)
+        for trace in (ledger.states, ledger.temperature)
     )
-    figures["temperature_k"] = (
-        float(kelvins.mean()) if kelvins.size else None,
-        "no temperature was read",
-    )
+    changed = "it changed during the window" if states.size else "no power state was read"
+    is_one = np.unique(states).size == 1
+    figures["power_state"] = int(states[0]) if is_one else None, changed
+    mean_k = float(kelvins.mean()) if kelvins.size else None
+    figures["temperature_k"] = mean_k, "no temperature was read"
     return IdleRecord(
         host=host,
         device=facts.device,

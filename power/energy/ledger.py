@@ -145,13 +145,8 @@ class EnergyLedger:
 
     def idle_records(self, times: Sequence[IdleTime]) -> tuple[IdleRecord, ...]:
         """Return the idle power of each drive, by each source that measures it, for each time."""
-        temperatures = {
-            key.device: trace
-            for key, trace in self._by_key.items()
-            if key.channel is Channel.TEMPERATURE_K
-        }
         return tuple(
-            idle_record(ledger, time, temperatures.get(ledger.facts.device), host=self._host)
+            idle_record(ledger, time, host=self._host)
             for ledger in self._ledgers.values()
             if ledger.facts.scope is Scope.DRIVE and ledger.facts.measures
             for time in times

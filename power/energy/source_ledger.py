@@ -64,7 +64,7 @@ HOLE_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SourceLedger:
-    """One source of one device: its power, its bounds, and the device's observed power states.
+    """One source of one device: its power, its bounds, and what is read of the device's state.
 
     ``energies`` has what the source reads by the field of the record. ``before`` and ``after`` are
     the idle power before and after the run.
@@ -76,6 +76,7 @@ class SourceLedger:
     refused: Sequence[Refused]
     states: Trace | None
     changes: Trace | None
+    temperature: Trace | None
     before: Idle | None
     after: Idle | None
 
@@ -118,6 +119,7 @@ class SourceLedger:
             refused=[each for each in refused if each is not None],
             states=_fullest(facts.device, Channel.POWER_STATE, by_key),
             changes=_fullest(facts.device, Channel.POWER_STATE_CHANGES, by_key),
+            temperature=_fullest(facts.device, Channel.TEMPERATURE_K, by_key),
             before=None if measured is None else measured.idle(times.before),
             after=None if measured is None else measured.idle(times.after),
         )
