@@ -56,20 +56,13 @@ class Trace:
     back_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
 
     @classmethod
-    def from_columns(
-        cls,
-        key: TraceKey,
-        taken_ns: Times,
-        spread_ns: Times,
-        value: Values,
-        evidence_rank: NDArray[np.int8],
-    ) -> Trace:
-        """Return the trace of readings in the order they were taken; all arrays are (n,)."""
-        back_ns = np.empty((0, 2), np.int64)
-        if (taken_ns[1:] < taken_ns[:-1]).any():
-            latest_ns = np.maximum.accumulate(taken_ns)
-            is_back = taken_ns < latest_ns
-            back_ns = np.column_stack((taken_ns[is_back], latest_ns[is_back]))
+    def from_columns(cls, key: TraceKey, taken_ns: Times, *columns: NDArray[Any]) -> Trace:
+        """Return readings in the order they were taken: spreads, values and ranks, (n,) each."""
+        latest_ns = np.maximum.accumulate(taken_ns)
+        is_back = taken_ns < latest_ns
+        back_ns = np.column_stack((taken_ns[is_back], latest_ns[is_back]))
+        spread_ns, value, evidence_rank = columns
+        if is_back.any():
             order = np.argsort(taken_ns, kind="stable")
             taken_ns, spread_ns = taken_ns[order], spread_ns[order]
             value, evidence_rank = value[order], evidence_rank[order]
