@@ -77,9 +77,11 @@ rm -f bmc.sock
 bmc=$!
 trap 'kill "$bmc" 2>/dev/null || :' EXIT
 
-# TCG even where /dev/kvm is there: it may be one that runs no ordinary guest. The check of copies
-# to users is off: it takes huge pages that the NVMe/TCP driver sends to its own host for a breach.
-timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi -cpu max \
+# TCG even where /dev/kvm is there: it may be one that runs no ordinary guest. Each instruction takes
+# 4 ns of the guest's time, so that its drives and meters keep time on a busy host, which only takes
+# longer. The check of copies to users is off: it takes huge pages that the NVMe/TCP driver sends to
+# its own host for a breach.
+timeout "$limit_s" qemu-system-x86_64 -machine q35 -accel tcg,thread=single -icount shift=2 -cpu max \
   -smp 1 -m 6144 -nographic -no-reboot -nic none \
   -kernel kernel/vmlinuz -initrd initramfs.gz \
   -append "console=ttyS0 quiet panic=-1 mitigations=off hardened_usercopy=off lab_job=$here/guest.sh lab_kernel=$lab/kernel lab_tests=$(echo "$marks" | tr ' ' ,) lab_name=$(echo "$names" | tr ' ' ,)" \
