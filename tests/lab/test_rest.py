@@ -92,7 +92,10 @@ def test_tail_of_a_drive_that_is_still_busy_is_at_least_that(drive: VirtualDrive
 
 
 def test_drive_that_does_not_return_to_idle_widens_its_uncertainty(drive: VirtualDrive) -> None:
-    """Idle power behind the rest is then that of destaging, and the tail could be all of it."""
+    """Idle power behind the rest is then that of destaging, and the tail could be all of it.
+
+    A processor that begins a phase's work late adds to the uncertainty.
+    """
     drive.empty_cache()
     ran = run(*ONE_SAVE, state=None, label="busy", power=measured(4, 8), on=drive)
     energy = ran.energy(READ_PHASE)
@@ -100,4 +103,5 @@ def test_drive_that_does_not_return_to_idle_widens_its_uncertainty(drive: Virtua
     assert energy.remarks
     assert energy.tail_j is not None
     assert energy.tail_uncertainty_j is not None
-    assert energy.tail_j + energy.tail_uncertainty_j == pytest.approx(4 * DESTAGING_W, rel=0.15)
+    share = (energy.tail_j + energy.tail_uncertainty_j) / (4 * DESTAGING_W)
+    assert 0.99 <= share <= 1.5
