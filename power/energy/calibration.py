@@ -45,7 +45,6 @@ _MOST_SIGMA = 3.0
 """Noise hides no greater step of power than its mean and so many standard deviations."""
 _FAST_SHARE = 0.6
 """Readings whose updates are closer than this share of the train's period follow its pulses."""
-_RIPPLE_LEAST = 3
 _LEAST_JUMP = 0.5
 """Each step of power is at least this share of their mean: the load is the same in all pulses."""
 
@@ -84,13 +83,8 @@ def sensor_record(
                 return found.model_copy(update=own)
             # Readings that should settle at once, but did not under the pulses, may fall late.
             late_s = max(0.0, PULSE_MIN_S - 4 * declared.settle_s) if found.responds else 0.0
-            known = {
-                "reason": found.reason,
-                "responds": found.responds,
-                "scatter_s": found.scatter_s,
-                "fall_later_s": late_s,
-            }
-            declared = declared.model_copy(update=known)
+            shown = found.model_dump(include={"reason", "responds", "scatter_s"})
+            declared = declared.model_copy(update=shown | {"fall_later_s": late_s})
     return declared
 
 
@@ -351,7 +345,7 @@ def _train(
     inside_s = np.array((sensor.settle_s, length_s + sensor.tau_s / 2)) + start_s
     first, last = np.searchsorted(readings.profile.end_ns, inside_s * NS_PER_S).tolist()
     apart = (readings.profile.end_w[first:last] - off_w) / jump_w - duty
-    is_slow = each_s > _FAST_SHARE * length_s / len(train_s) and apart.size >= _RIPPLE_LEAST
+    is_slow = each_s > _FAST_SHARE * length_s / len(train_s) and apart.size > 0
     return {
         "train_share": float(shown_w) / jump_w - duty,
         "train_share_uncertainty": COVERAGE_FACTOR * unsure,

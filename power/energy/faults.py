@@ -13,9 +13,9 @@ from wattload.power.energy.trace import Refused, Times, Trace, Values
 
 PINNED_UPDATES = 12
 """A reading is pinned if it stays at the greatest value for so many updates, and others vary."""
-VARY_UPDATES, VARY_TURNS = 30, 0.4
+VARY_UPDATES, VARY_TURNS = 30, 1 / 3
 """So many readings vary if this share of them turns up or down: half of those of a random walk
-does, two thirds of those with noise of their own, and a quarter of those between two steps."""
+does, two thirds of those with noise of their own, and at most a quarter of those of two steps."""
 PINNED_TIMES = 3
 """Where idle power stays equal, a steady load may as well, but not so many times at the most."""
 RANGE_SHARE = 0.999

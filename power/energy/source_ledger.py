@@ -245,7 +245,7 @@ class SourceLedger:
         self, measured: MeasuredPower, energy_j: float, windows: Sequence[Window], tail: Tail
     ) -> tuple[Figures, dict[str, Any]]:
         """Return the figures that only a measured energy has, and the other fields."""
-        found = power_statistics(measured.profile, self.facts, measured.sensor, windows)
+        found = power_statistics(measured.profile, measured.edges, self.facts, windows)
         stated = measured.uncertainty(energy_j, windows)
         figures: Figures = {
             "uncertainty_j": (stated.total_j, stated.reason or ""),

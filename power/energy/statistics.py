@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from wattload.core.base_models import fields_of
-from wattload.core.power import Boxcar, Counter, PowerBin, SourceFacts
-from wattload.core.record.energy import PowerStatistics, SensorRecord
+from wattload.core.power import Counter, PowerBin, SourceFacts
+from wattload.core.record.energy import PowerStatistics
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.integration import Window
+from wattload.power.energy.edges import Edges
+from wattload.power.energy.integration import COVERAGE_FACTOR, Window
 from wattload.power.energy.profile import Profile
-from wattload.power.energy.response import Response
 from wattload.power.energy.trace import Values
 
 PEAKS_S: Mapping[str, float] = {"peak_100ms_w": 0.1, "peak_1s_w": 1.0}
@@ -33,15 +33,18 @@ BINS_MAX = 30
 
 
 def power_statistics(
-    profile: Profile, facts: SourceFacts, sensor: SensorRecord, windows: Sequence[Window]
+    profile: Profile, edges: Edges, facts: SourceFacts, windows: Sequence[Window]
 ) -> PowerStatistics:
-    """Return the statistics of the power in the windows of a phase; see ``PowerStatistics``."""
-    window_s, finest_s = _resolution(profile, facts, sensor)
+    """Return the statistics of the power in the windows of a phase; see ``PowerStatistics``.
+
+    ``edges`` are those of the profile, which has holes.
+    """
+    window_s, finest_s = _resolution(profile, edges, facts)
     resolution_s = finest_s if isinstance(facts.sensor, Counter) else window_s
-    watts = _means(profile, sensor, resolution_s, window_s, windows)
+    watts = _means(profile, edges, resolution_s, window_s, windows)
     figures: dict[str, tuple[Any, str]] = {}
     for name, length_s in PEAKS_S.items():
-        means = _means(profile, sensor, length_s, window_s, windows)
+        means = _means(profile, edges, length_s, window_s, windows)
         reason = f"no mean over {_text_s(length_s)} lies within an interval of the phase"
         if length_s < (1 - LENGTH_TOLERANCE) * finest_s:
             means, reason = watts[:0], f"its readings resolve {_text_s(finest_s)}"
@@ -62,30 +65,26 @@ def power_statistics(
     )
 
 
-def _resolution(profile: Profile, facts: SourceFacts, sensor: SensorRecord) -> tuple[float, float]:
+def _resolution(profile: Profile, edges: Edges, facts: SourceFacts) -> tuple[float, float]:
     """Return the window of a reading (0: a moment, as of a count), and the shortest mean shown.
 
     Windows that adjoin leave no time out; moments and short windows sample it. A count is up to an
     update period late and rounded to a quantum. Over ``POINTS_MIN`` of either, both together change
     a mean by at most 20 %, and as a rule by far less.
     """
-    each_s = (profile.end_ns - profile.start_ns) / NS_PER_S
-    read_s = float(np.median(each_s))
     if isinstance(facts.sensor, Counter):
+        each_s = (profile.end_ns - profile.start_ns) / NS_PER_S
         mean_w = float(np.average(profile.start_w, weights=each_s))
         unit_s = facts.sensor.quantum_j / mean_w if mean_w > 0 else math.inf
-        return 0.0, max(read_s, POINTS_MIN * max(facts.sensor.update_period_s, unit_s))
-    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
-    if sensor.basis == "calibrated":
-        window_s = Response.of(sensor).window_s(sensor.update_s, read_s)
-    spacing_s = max(read_s, sensor.update_s)
-    is_gapless = 0 < (1 - LENGTH_TOLERANCE) * spacing_s <= window_s
-    return window_s, window_s if is_gapless else POINTS_MIN * spacing_s
+        coarse_s = POINTS_MIN * max(facts.sensor.update_period_s, unit_s)
+        return 0.0, max(float(np.median(each_s)), coarse_s)
+    is_gapless = (1 - LENGTH_TOLERANCE) * edges.spacing_s <= edges.window_s
+    return edges.window_s, edges.window_s if is_gapless else POINTS_MIN * edges.spacing_s
 
 
 def _means(
     profile: Profile,
-    sensor: SensorRecord,
+    edges: Edges,
     length_s: float,
     window_s: float,
     windows: Sequence[Window],
@@ -107,9 +106,10 @@ def _means(
         joules, seconds = np.subtract(joined.cumulative(end_ns), joined.cumulative(from_ns))
         is_whole = seconds > joined_s - 1e-6
         watts = joules / joined_s
-    unsure_s = sensor.tau_uncertainty_s
-    last_s = max(0.0, 2 * sensor.tau_s - sensor.settle_s - unsure_s)
-    start_ns = from_ns - round((sensor.settle_s + unsure_s) * NS_PER_S)
+    response = edges.response
+    first_s = response.settle_s + COVERAGE_FACTOR * response.tau_uncertainty_s
+    last_s = max(0.0, 2 * response.tau_s - first_s)
+    start_ns = from_ns - round(first_s * NS_PER_S)
     starts_ns, ends_ns = np.array(windows, dtype=np.int64).T
     at = np.searchsorted(starts_ns, start_ns, "right") - 1
     is_inside = (at >= 0) & (end_ns - round(last_s * NS_PER_S) <= ends_ns[np.maximum(at, 0)])

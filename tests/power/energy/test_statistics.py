@@ -13,6 +13,7 @@ from tests.power.energy_facts import facts
 from tests.power.energy_traces import Bursts, Floats, boxcar, ns, trace_of
 from wattload.core.power import Boxcar, Counter, Instant, Sensor
 from wattload.core.record.energy import PowerStatistics, SensorRecord
+from wattload.power.energy.edges import Edges
 from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import profile_of
 from wattload.power.energy.statistics import power_statistics
@@ -51,7 +52,8 @@ def statistics(
         own = response(window_s, tau_uncertainty_s=0.0)
     trace = trace_of(times_s, values, channel=source.figure_channel)
     profile = profile_of(trace, source.sensor, period_s=0.1)
-    return power_statistics(profile, source, own, windows)
+    edges = Edges(profile, own, quantum_j=None, moments_ns=[])
+    return power_statistics(profile, edges, source, windows)
 
 
 def test_a_ramp_read_ten_times_a_second() -> None:
