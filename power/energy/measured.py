@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,6 +20,7 @@ from wattload.power.energy.integration import (
     COVERAGE_FACTOR,
     Window,
     WindowResult,
+    seconds_of,
     window_result,
 )
 from wattload.power.energy.profile import Profile, fill_holes
@@ -88,11 +88,6 @@ class MeasuredPower:
             quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
             moments_ns=times.moments_ns(),
         )
-        unsure_s = COVERAGE_FACTOR * edges.response.tau_uncertainty_s
-        late_s = max(sensor.fall_later_s, edges.fall_later_s(), key=abs)
-        known = {"tau_uncertainty_s": unsure_s, "fall_later_s": late_s}
-        sensor = sensor.model_copy(update=known)
-        idle_w = None if times.before is None else _mean_w(whole, times.before)
         pulses_w = [
             Readings.of(each, facts).profile.end_w
             for each in calibrations
@@ -104,15 +99,19 @@ class MeasuredPower:
             profile=profile,
             sensor=sensor,
             edges=edges,
-            noise=None if is_counter else Noise(whole, sensor, edges, idle_w),
+            noise=None if is_counter else Noise(whole, sensor, edges),
             range_w=float(np.ptp(np.concatenate((whole.start_w[:1], whole.end_w, *pulses_w)))),
             remarks=remarks,
         )
 
     def result(self, windows: Sequence[Window]) -> WindowResult:
         """Return the energy of some windows, which do not overlap."""
-        energy_j = math.fsum(self.edges.between_j(*each) for each in windows)
+        energy_j = self.gross_j(windows)
         return window_result(self.trace, self.profile, self.facts, windows, energy_j)
+
+    def gross_j(self, windows: Sequence[Window]) -> float:
+        """Return the energy of some windows, whether readings cover them or not."""
+        return float(np.diff(self.edges.at(_array(windows)).energy_j).sum())
 
     def energy_j(self, windows: Sequence[Window], time_ns: Times) -> Values:
         """Return joules up to each time in some windows: only differences have a meaning.
@@ -120,9 +119,8 @@ class MeasuredPower:
         It is the course of the readings, moved to the energies at the edges of the windows.
         """
         read, late_ns = self.edges.profile, round(self.edges.response.tau_s * NS_PER_S)
-        border_ns = np.array(windows).reshape(-1)
-        at_j = [self.edges.at(each).energy_j for each in border_ns.tolist()]
-        moved_j = read.cumulative(border_ns + late_ns)[0] - at_j
+        border_ns = _array(windows).ravel()
+        moved_j = read.cumulative(border_ns + late_ns)[0] - self.edges.at(border_ns).energy_j
         joules: Values = read.cumulative(time_ns + late_ns)[0]
         joules -= np.interp(time_ns - border_ns[0], border_ns - border_ns[0], moved_j)
         return joules
@@ -132,7 +130,7 @@ class MeasuredPower:
         if window is None:
             return None
         read = self.edges.profile
-        settled_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
+        settled_ns = min(window[0] + round(self.edges.settle_s * NS_PER_S), window[1])
         inside = max(settled_ns, int(read.start_ns[0])), min(window[1], int(read.end_ns[-1]))
         seconds = (inside[1] - inside[0]) / NS_PER_S
         if seconds <= 0:
@@ -140,28 +138,25 @@ class MeasuredPower:
         if self._covered_s(inside) < IDLE_COVERAGE * seconds:
             return None
         watts = _mean_w(self.edges.profile, inside)
-        noise_j = self.noise_j([inside], watts) + math.sqrt(2) * self.edges.counted_j(watts)
+        noise_j = self.noise_j([inside]) + math.sqrt(2) * float(
+            self.edges.counted_j(np.array(watts))
+        )
         return Idle(watts=watts, uncertainty_w=noise_j / seconds)
 
     def idle_at_end(self, rest: Window) -> Idle | None:
         """Return the power at the end of a rest."""
-        settle_s = self.sensor.settle_s
+        settle_s = self.edges.settle_s
         start_ns = rest[1] - round((max(AT_END_S, settle_s) + settle_s) * NS_PER_S)
         return self.idle((max(rest[0], start_ns), rest[1]))
 
-    def noise_j(self, windows: Sequence[Window], mean_w: float) -> float:
+    def noise_j(self, windows: Sequence[Window]) -> float:
         """Return the standard uncertainty of an energy by noise, sampling and rounding."""
         if self.noise is None:
             return 0.0
-        rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * _seconds(windows)
-        at = self.edges.at
+        rounded_j = rounding_w(self.sensor.step_w, self.sensor.noise_w) * seconds_of(windows)
         # Of a short window, the readings that give its start may be those behind its end.
-        read = [
-            (min(edges_ns), max(edges_ns))
-            for start_ns, end_ns in windows
-            for edges_ns in [(at(start_ns).read_ns, at(end_ns).read_ns)]
-        ]
-        return math.hypot(math.sqrt(self.noise.variance_j2(read, mean_w)), rounded_j)
+        read_ns = np.sort(self.edges.at(_array(windows)).read_ns)
+        return math.hypot(math.sqrt(self.noise.variance_j2(read_ns)), rounded_j)
 
     def uncertainty(
         self,
@@ -176,18 +171,13 @@ class MeasuredPower:
         subtracted: the offset of a meter is in both.
         """
         both = [*windows, *net]
-        seconds = _seconds(both)
-        stated_j, reason = stated_parts(self.facts, energy_j, _seconds(windows))
-        found_w = [self.edges.profile.range_w(*each) for each in both]
-        extremes_w = [each for each in found_w if each is not None]
-        range_w = max((high for _, high in extremes_w), default=0.0) - min(
-            (low for low, _ in extremes_w), default=0.0
-        )
+        seconds = seconds_of(both)
+        stated_j, reason = stated_parts(self.facts, energy_j, seconds_of(windows))
         parts_j = {
             **stated_j,
-            "noise": COVERAGE_FACTOR * self.noise_j(both, energy_j / seconds if seconds else 0.0),
+            "noise": COVERAGE_FACTOR * self.noise_j(both),
             "edges": COVERAGE_FACTOR * math.hypot(self._edges_j(both), self._falls_j(both)),
-            "gap": sum(self._gap_j(each, range_w) for each in both),
+            "gap": self._gap_j(both),
         }
         if idle_j:
             parts_j["idle"] = COVERAGE_FACTOR * idle_j
@@ -196,45 +186,39 @@ class MeasuredPower:
             parts_j["aliasing"] = self.range_w * seconds
         return total(parts_j, reason)
 
-    def _gap_j(self, window: Window, range_w: float) -> float:
-        """Return the uncertainty by holes: in short ones power is as around them, or as anywhere.
+    def _gap_j(self, windows: Sequence[Window]) -> float:
+        """Return the uncertainty by holes, in which power is in the range of that around them.
 
         A hole may be filled at either end of the range.
         """
+        start_ns, end_ns = _array(windows).T
         gap_j = 0.0
-        for from_ns, to_ns in zip(*self.profile.holes(*window), strict=True):
-            near = None
-            if to_ns - from_ns <= HOLE_NEAR_NS:
-                near = self.profile.range_w(from_ns - HOLE_NEAR_NS, to_ns + HOLE_NEAR_NS)
-            wide_w = range_w if near is None else near[1] - near[0]
-            gap_j += COVERAGE_FACTOR / math.sqrt(3) * wide_w * (to_ns - from_ns) / NS_PER_S
+        for from_ns, to_ns in zip(
+            *self.profile.holes(int(start_ns.min()), int(end_ns.max())), strict=True
+        ):
+            near_ns = HOLE_NEAR_NS + to_ns - from_ns
+            near_w = self.profile.range_w(from_ns - near_ns, to_ns + near_ns)
+            inside_ns = np.minimum(end_ns, to_ns) - np.maximum(start_ns, from_ns)
+            seconds = float(np.maximum(inside_ns, 0).sum()) / NS_PER_S
+            gap_j += COVERAGE_FACTOR / math.sqrt(3) * float(np.ptp(near_w or 0.0)) * seconds
         return gap_j
 
     def _covered_s(self, window: Window) -> float:
         covered_s = self.profile.cumulative(np.array(window))[1]
         return float(covered_s[1] - covered_s[0])
 
-    def _edges_j(self, windows: Iterable[Window]) -> float:
+    def _edges_j(self, windows: Sequence[Window]) -> float:
         """Return the standard uncertainty by the edges.
 
         The response is common to all of them, so that its error adds up over equal edges.
         """
-        weights: defaultdict[int, int] = defaultdict(int)
-        for start_ns, end_ns in windows:
-            weights[start_ns] -= 1
-            weights[end_ns] += 1
-        own_j2 = tau_w = kappa_w = 0.0
-        for time_ns, weight in weights.items():
-            if weight:
-                edge = self.edges.at(time_ns)
-                own_j2 += (weight * edge.own_j) ** 2
-                tau_w += weight * edge.tau_w
-                kappa_w += weight * edge.kappa_w
-        response = self.edges.response
+        time_ns, at = np.unique(_array(windows), return_inverse=True)
+        weight = np.bincount(at.ravel(), np.tile((-1.0, 1.0), len(windows)))
+        edge, response = self.edges.at(time_ns), self.edges.response
         return math.hypot(
-            math.sqrt(own_j2),
-            response.tau_uncertainty_s * tau_w,
-            response.kappa_uncertainty_s * kappa_w,
+            *(weight * edge.own_j),
+            response.tau_uncertainty_s * float(weight @ edge.tau_w),
+            response.kappa_uncertainty_s * float(weight @ edge.kappa_w),
         )
 
     def _falls_j(self, windows: Sequence[Window]) -> float:
@@ -250,28 +234,21 @@ class MeasuredPower:
         time_ns, watts = self.edges.profile.end_ns, self.edges.profile.end_w
         fallen_w = np.concatenate(([0.0], np.maximum(-np.diff(watts), 0.0).cumsum()))
         until_ns = round((self.sensor.settle_s + late_s) * NS_PER_S)
-        sum_w, counted_ns = 0.0, 0
-        for start_ns, end_ns in sorted(windows):  # a rest may begin at the end of a phase
-            at_ns = np.array([max(start_ns, counted_ns), max(end_ns + until_ns, counted_ns)])
-            first, last = np.clip(np.searchsorted(time_ns, at_ns) - 1, 0, watts.size - 1).tolist()
-            sum_w += fallen_w[last] - fallen_w[first]
-            counted_ns = int(at_ns[1])
+        at = np.searchsorted(time_ns, _array(windows) + np.array((0, until_ns))) - 1
+        sum_w = float(np.diff(fallen_w[np.clip(at, 0, watts.size - 1)]).sum())
         sum_w += max(0.0, sum_w - float(np.ptp(watts)))
-        least_w = float(watts.min())
-        above_j = sum(self.edges.between_j(*each) for each in windows) - least_w * _seconds(windows)
+        above_j = self.gross_j(windows) - float(watts.min()) * seconds_of(windows)
         share = 2 * abs(self.sensor.train_share or 0.0)
         return max(late_s * sum_w, share * above_j) / math.sqrt(3)
 
-    def disagreement_j(self, windows: Iterable[Window]) -> float:
+    def disagreement_j(self, windows: Sequence[Window]) -> float:
         """Return the largest disagreement of the ways at an edge of some windows, 0 without any."""
-        return max(
-            (self.edges.at(time_ns).disagreement_j for each in windows for time_ns in each),
-            default=0.0,
-        )
+        return float(self.edges.at(_array(windows)).disagreement_j.max(initial=0.0))
 
 
-def _seconds(windows: Iterable[Window]) -> float:
-    return sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
+def _array(windows: Sequence[Window]) -> Times:
+    """Return starts and ends of windows, shape (n, 2)."""
+    return np.array(windows, dtype=np.int64).reshape(-1, 2)
 
 
 def _mean_w(profile: Profile, window: Window) -> float:

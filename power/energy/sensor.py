@@ -1,8 +1,7 @@
 """The sensor of a source as declared, and what its own readings show of it.
 
 What is read off a run's own readings is when they are updated, their noise and their step. The
-response to a step of power is never inferred from a run, whose work may begin and end late: edges
-that show late only widen its uncertainty.
+response to a step of power is never inferred from a run, whose work may begin and end late.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from wattload.core.power import Boxcar, Counter, Sensor, SourceFacts
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.integration import COVERAGE_FACTOR, Window
+from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import declared_response
 from wattload.power.energy.trace import Times, Values
@@ -28,12 +27,6 @@ HELD_MAX_S = 2.5
 """Readings that are not declared to be held are held no longer than this."""
 NEW_READS = 1.5
 """Readings that change after fewer reads than this are new at every read."""
-TAU_SHARE = 0.1
-"""The standard uncertainty of a delay that was not calibrated, as a share of window and update: an
-RC filter before a mean, which few data sheets mention, delays by so much."""
-SLIDE = 3.0
-"""Two readings of a sliding mean differ by at most the range times their distance over the window,
-and by this many times that with late reads."""
 NOT_CALIBRATED = "it was not calibrated"
 
 
@@ -48,14 +41,15 @@ def declared_sensor(
     # The profile of a counter begins at reads that see a change, which is at most a read late.
     held_s = min(update_s, facts.period_s) if isinstance(facts.sensor, Counter) else update_s
     response = declared_response(facts.sensor, held_s, usual_s(profile.end_ns))
-    window_s = facts.sensor.window_s if isinstance(facts.sensor, Boxcar) else 0.0
+    # Few data sheets mention filters, and some mention no delay at all.
+    unsure_s = max(response.tau_s, held_s, usual_s(profile.end_ns))
     return SensorRecord(
         basis="declared",
         reason=NOT_CALIBRATED,
         tau_s=response.tau_s,
-        tau_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * (window_s + update_s),
+        tau_uncertainty_s=unsure_s,
         kappa_s=response.kappa_s,
-        kappa_uncertainty_s=COVERAGE_FACTOR * TAU_SHARE * response.kappa_s,
+        kappa_uncertainty_s=response.kappa_s,
         settle_s=response.settle_s,
         update_s=update_s,
         jitter_s=jitter_s,
@@ -66,38 +60,32 @@ def declared_sensor(
 
 
 def clock(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float]:
-    """Return the time between updates in seconds (0: at every read), and its jitter (k = 1)."""
-    update_s, variance_s2 = updates(sensor, time_ns, watts)
-    # Each change is seen up to a read late, which adds to the spread.
-    jitter_s2 = (variance_s2 or 0.0) - usual_s(time_ns) ** 2 / 6
-    return update_s, math.sqrt(max(jitter_s2, 0.0))
-
-
-def updates(sensor: Sensor, time_ns: Times, watts: Values) -> tuple[float, float | None]:
-    """Return the time between updates in seconds (0: at every read), and its variance as read.
+    """Return the time between updates in seconds (0: at every read), and its jitter (k = 1).
 
     The time is as declared, else the usual one between changes. Where power is flat, readings stay
-    equal for several updates, so the shorter times count. The variance is ``None`` if unknown.
+    equal for several updates, so the shorter times count.
     """
     declared_s = getattr(sensor, "update_period_s", None)
     changed = np.flatnonzero(np.diff(watts)) + 1
     is_sliding = isinstance(sensor, Boxcar) and declared_s == 0
     if isinstance(sensor, Counter) or is_sliding or changed.size < CHANGES_MIN:
-        return declared_s or 0.0, None
+        return declared_s or 0.0, 0.0
     if not declared_s and np.unique(watts[changed[:CHANGES_MAX]]).size < CHANGES_MIN:
-        return 0.0, None  # these are steps of the load between a few powers
+        return 0.0, 0.0  # these are steps of the load between a few powers
     between_s = np.diff(time_ns[changed]) / NS_PER_S
     median_s, short_s = np.quantile(between_s, (0.5, 0.25))
     if short_s < NEW_READS * usual_s(time_ns):
-        return declared_s or 0.0, None
+        return declared_s or 0.0, 0.0
     likely_s = declared_s or (median_s if median_s < 1.5 * short_s else short_s)
     between_s = between_s[(between_s > likely_s / 2) & (between_s < 1.5 * likely_s)]
     if not between_s.size:
-        return declared_s or 0.0, None
+        return declared_s or 0.0, 0.0
     if not declared_s and likely_s > HELD_MAX_S:
-        return 0.0, None
+        return 0.0, 0.0
     update_s = declared_s or float(between_s.mean())
-    return update_s, float(((between_s - update_s) ** 2).mean())
+    # Each change is seen up to a read late, which adds to the spread.
+    jitter_s2 = float(((between_s - update_s) ** 2).mean()) - usual_s(time_ns) ** 2 / 6
+    return update_s, math.sqrt(max(jitter_s2, 0.0))
 
 
 def _noise_w(profile: Profile, quiet: Sequence[Window], update_s: float) -> float:

@@ -263,7 +263,7 @@ class SourceLedger:
             return dict.fromkeys(_OF_TAIL, (None, why)) | figures, fields
         rest_s = seconds_of(rests)
         idle_w = math.hypot(base.uncertainty_w, self._drift_w(base))
-        tail_j = math.fsum(measured.edges.between_j(*rest) for rest in rests) - base.watts * rest_s
+        tail_j = measured.gross_j(rests) - base.watts * rest_s
         of_tail = measured.uncertainty(tail_j, (), rests, idle_w * rest_s)
         of_work = measured.uncertainty(energy_j + tail_j, windows, rests, idle_w * rest_s)
         figures |= {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,10 @@ import numpy as np
 from wattload.core.power import SourceFacts
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.edges import STEADY_READS, Edges
-from wattload.power.energy.integration import Window
+from wattload.power.energy.edges import Edges
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.sensor import usual_s
+from wattload.power.energy.trace import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,10 @@ class Noise:
     the covariance -r; single steps between two reads, of variance q = E[d^2] - 2r, do not. Over n
     readings s apart, the energy has the variance n (r s^2 + q g^2), where g is how far a step's
     time varies with the phase of the reads (``phase_uncertainty_s``).
-
-    A mean whose windows leave no time out misses nothing: r counts only up to the noise of the idle
-    time, which may be proportional to power.
     """
 
-    def __init__(
-        self, whole: Profile, sensor: SensorRecord, edges: Edges, idle_w: float | None
-    ) -> None:
-        """Prepare the sums of all readings; ``idle_w`` is idle power, if it is known."""
+    def __init__(self, whole: Profile, sensor: SensorRecord, edges: Edges) -> None:
+        """Prepare the sums of all readings."""
         time_ns, watts = whole.end_ns, whole.end_w
         if sensor.update_s > usual_s(time_ns):
             is_new = np.diff(watts, prepend=np.nan) != 0
@@ -67,49 +62,23 @@ class Noise:
         change_w = np.diff(watts, prepend=watts[:1])
         self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
         self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
-        self._settle_ns = round(edges.response.settle_s * NS_PER_S)
         self._spacing_s, self._phase_s = edges.spacing_s, edges.phase_s
         self._missed = max(0.0, 1 - edges.window_s / max(edges.spacing_s, 1e-9))
         # The changes by which a mean shows a step have this share of its square, as their sum.
-        short_s, long_s = sorted((edges.window_s, max(edges.spacing_s, 1e-9)))
-        self._step_share = max(edges.spacing_s, 1e-9) / long_s * (1 - short_s / (3 * long_s))
-        self._uneven_s = edges.uneven_s
-        self._noise_w, self._idle_w = sensor.noise_w, idle_w
+        self._step_share = edges.spacing_s / max(edges.spacing_s + edges.window_s, 1e-9)
+        self._noise_w = sensor.noise_w
 
-    def variance_j2(self, windows: Sequence[Window], mean_w: float) -> float:
-        """Return the variance of the energy of readings in some windows of ``mean_w`` in J^2."""
-        # A window that is shorter than the response may have its end before its start.
-        windows = [each for each in windows if each[0] < each[1]]
-        seconds = sum(end_ns - start_ns for start_ns, end_ns in windows) / NS_PER_S
-        count, squares, products = self._sums(windows)
-        inside = [
-            (start_ns + self._settle_ns, end_ns - self._settle_ns) for start_ns, end_ns in windows
-        ]
-        steady = self._sums(inside)
-        # Where readings show an edge, they show no noise.
-        steady_count, steady_squares, steady_products = (
-            steady if steady[0] >= STEADY_READS else (count, squares, products)
-        )
-        quiet_w2 = self._noise_w**2
-        if not count or not self._spacing_s:
-            return seconds * self._spacing_s * quiet_w2
-        square_w2 = steady_squares / steady_count
-        opposed_w2 = max(0.0, -steady_products / steady_count)
-        white_w2 = max(quiet_w2, opposed_w2 + square_w2 / (2 * math.sqrt(steady_count)))
-        scale = max(1.0, mean_w / self._idle_w) if self._idle_w else 1.0
-        read_w2 = min(white_w2, quiet_w2 * scale**2)
-        random_w2 = self._missed * white_w2 + (1 - self._missed) * read_w2
-        steps_w2 = max(0.0, squares - 2 * count * opposed_w2)
-        sampled_j2 = (steps_w2 * self._phase_s**2 + squares * self._uneven_s**2) / self._step_share
-        return max(0.0, seconds * self._spacing_s * random_w2 + sampled_j2)
-
-    def _sums(self, windows: Sequence[Window]) -> tuple[int, float, float]:
-        """Return the number of readings in windows, and sums of squares and products in W^2."""
-        at = np.searchsorted(self._time_ns, np.array(windows).reshape(-1, 2), "right")
-        first, last = at[at[:, 0] < at[:, 1]].T
-        squares = self._squares[last] - self._squares[first]
-        products = self._products[last] - self._products[np.minimum(first + 1, last)]
-        return int((last - first).sum()), float(squares.sum()), float(products.sum())
+    def variance_j2(self, read_ns: Times) -> float:
+        """Return the variance of the energy of readings from some times to others, shape (n, 2)."""
+        first, last = np.searchsorted(self._time_ns, read_ns, "right").T
+        count = int((last - first).sum())
+        squares = float((self._squares[last] - self._squares[first]).sum())
+        products = float((self._products[last] - self._products[np.minimum(first + 1, last)]).sum())
+        quiet_w2, opposed_w2 = self._noise_w**2, max(0.0, -products / max(count, 1))
+        noise_w2 = quiet_w2 + self._missed * max(0.0, opposed_w2 - quiet_w2)
+        steps_w2 = max(0.0, squares - 2 * count * noise_w2) / self._step_share
+        seconds = float(np.diff(read_ns).sum()) / NS_PER_S
+        return seconds * self._spacing_s * noise_w2 + steps_w2 * self._phase_s**2
 
 
 def stated_parts(
