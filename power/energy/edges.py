@@ -34,7 +34,7 @@ SIGMAS = 3.0
 """Differences within so many standard deviations are noise."""
 AGREE_SIGMAS = 2.0
 """Energies by two ways agree within so many standard deviations: within their U."""
-DECLARED_TIMES, DECLARED_S = 2.0, 0.5
+DECLARED_TIMES, DECLARED_S = 2.0, 1.5
 """Readings whose response was not calibrated settle after so many times the declared time, and at
 least after the second one: few data sheets mention filters."""
 SLIP = 0.1
@@ -105,7 +105,8 @@ class Edges:
         self._read_s = read_s = max(usual_s(self._time_ns), 1e-9)
         self.spacing_s = max(read_s, self._update_s)
         self.window_s = response.window_s(self._update_s, read_s)
-        self.phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
+        phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
+        self.phase_s = math.hypot(phase_s, sensor.jitter_s)
         if sensor.scatter_s is not None:
             self.phase_s = sensor.scatter_s
         elif quantum_j is not None:  # no power is missed between two counts

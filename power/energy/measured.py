@@ -130,7 +130,7 @@ class MeasuredPower:
         if window is None:
             return None
         read = self.edges.profile
-        settled_ns = min(window[0] + round(self.edges.settle_s * NS_PER_S), window[1])
+        settled_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
         inside = max(settled_ns, int(read.start_ns[0])), min(window[1], int(read.end_ns[-1]))
         seconds = (inside[1] - inside[0]) / NS_PER_S
         if seconds <= 0:
@@ -145,7 +145,7 @@ class MeasuredPower:
 
     def idle_at_end(self, rest: Window) -> Idle | None:
         """Return the power at the end of a rest."""
-        settle_s = self.edges.settle_s
+        settle_s = self.sensor.settle_s
         start_ns = rest[1] - round((max(AT_END_S, settle_s) + settle_s) * NS_PER_S)
         return self.idle((max(rest[0], start_ns), rest[1]))
 
