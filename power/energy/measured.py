@@ -23,14 +23,12 @@ from wattload.power.energy.integration import (
     seconds_of,
     window_result,
 )
-from wattload.power.energy.profile import Profile, fill_holes
+from wattload.power.energy.profile import Profile, fill_holes, hole_ranges
 from wattload.power.energy.trace import Times, Trace, Values
 from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
 
 AT_END_S = 2.0
 """Power at the end of a rest is the mean over this time, or over the response if that is longer."""
-HOLE_NEAR_NS = NS_PER_S // 2
-"""In shorter holes, power is not beyond that of so long before and behind them."""
 IDLE_COVERAGE = 0.5
 """Readings must cover this share of an idle time: its power hardly changes."""
 
@@ -47,14 +45,15 @@ class Idle:
 class MeasuredPower:
     """The readings of a source that measures, with its sensor.
 
-    ``profile`` are the readings with holes, and ``noise`` is ``None`` for a counter. ``range_w`` is
-    the range of all readings, with those of its calibrations. ``remarks`` are sentences on what
-    widened all uncertainties.
+    ``profile`` are the readings with holes, ``holes`` the range of power in these, and ``noise`` is
+    ``None`` for a counter. ``range_w`` is the range of all readings, with those of its
+    calibrations. ``remarks`` are sentences on what widened all uncertainties.
     """
 
     facts: SourceFacts
     trace: Trace
     profile: Profile
+    holes: Profile
     sensor: SensorRecord
     edges: Edges
     noise: Noise | None
@@ -97,6 +96,7 @@ class MeasuredPower:
             facts=facts,
             trace=trace,
             profile=profile,
+            holes=hole_ranges(profile),
             sensor=sensor,
             edges=edges,
             noise=None if is_counter else Noise(whole, sensor, edges),
@@ -187,21 +187,9 @@ class MeasuredPower:
         return total(parts_j, reason)
 
     def _gap_j(self, windows: Sequence[Window]) -> float:
-        """Return the uncertainty by holes, in which power is in the range of that around them.
-
-        A hole may be filled at either end of the range.
-        """
-        start_ns, end_ns = _array(windows).T
-        gap_j = 0.0
-        for from_ns, to_ns in zip(
-            *self.profile.holes(int(start_ns.min()), int(end_ns.max())), strict=True
-        ):
-            near_ns = HOLE_NEAR_NS + to_ns - from_ns
-            near_w = self.profile.range_w(from_ns - near_ns, to_ns + near_ns)
-            inside_ns = np.minimum(end_ns, to_ns) - np.maximum(start_ns, from_ns)
-            seconds = float(np.maximum(inside_ns, 0).sum()) / NS_PER_S
-            gap_j += COVERAGE_FACTOR / math.sqrt(3) * float(np.ptp(near_w or 0.0)) * seconds
-        return gap_j
+        """Return the uncertainty by holes, which may be filled at either end of their range."""
+        range_j = np.diff(self.holes.cumulative(_array(windows))[0]).sum()
+        return COVERAGE_FACTOR / math.sqrt(3) * float(range_j)
 
     def _covered_s(self, window: Window) -> float:
         covered_s = self.profile.cumulative(np.array(window))[1]

@@ -23,6 +23,9 @@ from wattload.power.energy.trace import Times, Trace, Values
 
 GAP_PERIODS = 3
 GAP_MIN_S = 3.0
+HOLE_NEAR_NS = NS_PER_S // 2
+"""The power around a hole is that over its own length and so long, on each side."""
+FOREVER_NS = 1 << 60
 WRAP_FACTOR_MAX = 10.0
 """A decrease that would be this many times the largest other power is not a wrap."""
 
@@ -63,21 +66,6 @@ class Profile:
             observed=(np.ones(keep.size) if observed is None else observed)[part],
         )
 
-    def touching(self, start_ns: int, end_ns: int) -> slice:
-        """Return which pieces touch the interval, including at an end only."""
-        return slice(
-            int(np.searchsorted(self.end_ns, start_ns, "left")),
-            int(np.searchsorted(self.start_ns, end_ns, "right")),
-        )
-
-    def holes(self, start_ns: int, end_ns: int) -> tuple[Times, Times]:
-        """Return the start and end of each part of an interval without a piece."""
-        inside = self.touching(start_ns, end_ns)
-        from_ns = np.maximum(np.concatenate(([start_ns], self.end_ns[inside])), start_ns)
-        to_ns = np.minimum(np.concatenate((self.start_ns[inside], [end_ns])), end_ns)
-        is_hole = to_ns > from_ns
-        return from_ns[is_hole], to_ns[is_hole]
-
     def cumulative(self, time_ns: Times) -> tuple[Values, Values]:
         """Return joules and observed seconds from the first piece up to each time, shapes (n,).
 
@@ -106,14 +94,6 @@ class Profile:
         observed_ns *= self.start_w + self.end_w
         return whole_ns, np.concatenate(([0.0], np.cumsum(observed_ns) / 2))
 
-    def range_w(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-        """Return the least and the greatest power at the ends of pieces that touch the interval."""
-        touches = self.touching(start_ns, end_ns)
-        if touches.start >= touches.stop:
-            return None
-        ends = np.concatenate((self.start_w[touches], self.end_w[touches]))
-        return float(ends.min()), float(ends.max())
-
 
 def fill_holes(profile: Profile) -> Profile:
     """Return a profile with its holes at the mean power around them, and fully observed.
@@ -133,6 +113,23 @@ def fill_holes(profile: Profile) -> Profile:
         end_w=np.insert(profile.end_w, at + 1, watts),
         observed=np.ones(profile.start_ns.size + at.size),
     )
+
+
+def hole_ranges(profile: Profile) -> Profile:
+    """Return the holes of a profile, with the range of the power around each in watts.
+
+    The times before the first piece and behind the last are holes as well.
+    """
+    from_ns, to_ns = np.append(0, profile.end_ns), np.append(profile.start_ns, FOREVER_NS)
+    is_hole = from_ns < to_ns
+    from_ns, to_ns = from_ns[is_hole], to_ns[is_hole]
+    near_ns = to_ns - from_ns + HOLE_NEAR_NS
+    first = np.searchsorted(profile.end_ns, from_ns - near_ns)
+    last = np.searchsorted(profile.start_ns, to_ns + near_ns, "right")
+    pieces = [slice(*each) for each in zip(first, last, strict=True)]
+    range_w = np.array([np.ptp((profile.start_w[each], profile.end_w[each])) for each in pieces])
+    ones = np.ones(range_w.size)
+    return Profile(start_ns=from_ns, end_ns=to_ns, start_w=range_w, end_w=range_w, observed=ones)
 
 
 def max_gap_ns(period_s: float) -> int:
