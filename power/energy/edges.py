@@ -34,9 +34,9 @@ SIGMAS = 3.0
 """Differences within so many standard deviations are noise."""
 AGREE_SIGMAS = 2.0
 """Energies by two ways agree within so many standard deviations: within their U."""
-DECLARED_TIMES, DECLARED_S = 2.0, 1.5
-"""Readings whose response was not calibrated settle after so many times the declared time, and at
-least after the second one: few data sheets mention filters."""
+DECLARED_S = 2.0
+"""Readings whose response was not calibrated settle after at least this time: few data sheets
+mention filters, and few that a mean over a second is held for another one."""
 SLIP = 0.1
 """Updates that keep step with the reads may slip by one read in the run, which is rare: the
 standard uncertainty of their delay is at least this share of the time between reads."""
@@ -115,7 +115,7 @@ class Edges:
         self.phase_s = math.hypot(self.phase_s, SLIP * held_s)
         self.settle_s = response.settle_s
         if sensor.basis == "declared" and quantum_j is None:
-            self.settle_s = max(DECLARED_TIMES * self.settle_s, DECLARED_S)
+            self.settle_s = max(self.settle_s, DECLARED_S)
         # A counter's power is a mean since the count before, which must be settled too.
         self._counts_ns = 0 if quantum_j is None else _ns(self.spacing_s)
         self._span_ns = _ns(max(response.settle_s, STEADY_READS * self.spacing_s))
