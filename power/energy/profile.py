@@ -35,7 +35,7 @@ class Profile:
     """Straight pieces of power, ascending and not overlapping; time between two pieces is a hole.
 
     Piece i runs from ``start_ns[i]`` at ``start_w[i]`` to ``end_ns[i]`` at ``end_w[i]``; all arrays
-    have shape (n,). ``observed`` in (0, 1] is the share of the piece that the sensor measured: less
+    have shape (n,). ``observed`` in [0, 1] is the share of the piece that the sensor measured: less
     than 1 if a mean over ``window_s`` was read less often than that.
     """
 

@@ -95,24 +95,24 @@ def _means(
     The time that a reading depends on follows from the response: that of a mean is symmetrical
     about ``tau_s``, one with a long end begins at once.
     """
-    joined_s = length_s - window_s
-    end_ns, watts, from_ns = profile.end_ns, profile.end_w, profile.end_ns
+    joined_s, response = length_s - window_s, edges.response
+    first_s = response.settle_s + COVERAGE_FACTOR * response.tau_uncertainty_s
+    last_ns = round(max(0.0, 2 * response.tau_s - first_s) * NS_PER_S)
+    near = slice(*np.searchsorted(profile.end_ns, (windows[0][0], windows[-1][1] + last_ns + 1)))
+    end_ns, watts, from_ns = profile.end_ns[near], profile.end_w[near], profile.end_ns[near]
     is_whole = np.ones(end_ns.size, np.bool_)
     if joined_s > LENGTH_TOLERANCE * length_s:
-        each_ns = end_ns - profile.start_ns
+        each_ns = profile.end_ns - profile.start_ns
         gap_ns = np.median(each_ns) + GAP_SHARE * length_s * NS_PER_S
         joined = replace(profile, observed=(each_ns <= gap_ns).astype(np.float64))
         from_ns = end_ns - round(joined_s * NS_PER_S)
         joules, seconds = np.subtract(joined.cumulative(end_ns), joined.cumulative(from_ns))
         is_whole = seconds > joined_s - 1e-6
         watts = joules / joined_s
-    response = edges.response
-    first_s = response.settle_s + COVERAGE_FACTOR * response.tau_uncertainty_s
-    last_s = max(0.0, 2 * response.tau_s - first_s)
     start_ns = from_ns - round(first_s * NS_PER_S)
     starts_ns, ends_ns = np.array(windows, dtype=np.int64).T
     at = np.searchsorted(starts_ns, start_ns, "right") - 1
-    is_inside = (at >= 0) & (end_ns - round(last_s * NS_PER_S) <= ends_ns[np.maximum(at, 0)])
+    is_inside = (at >= 0) & (end_ns - last_ns <= ends_ns[np.maximum(at, 0)])
     inside: Values = watts[is_whole & is_inside]
     return inside
 
