@@ -35,7 +35,7 @@ SIGMAS = 3.0
 AGREE_SIGMAS = 2.0
 """Energies by two ways agree within so many standard deviations: within their U."""
 DECLARED_S = 2.0
-"""Readings whose response was not calibrated settle after at least this time: few data sheets
+"""Means and held readings that were not calibrated settle after at least this time: few data sheets
 mention filters, and few that a mean over a second is held for another one."""
 SLIP = 0.1
 """Updates that keep step with the reads may slip by one read in the run, which is rare: the
@@ -114,7 +114,7 @@ class Edges:
         held_s = read_s if read_s < self._update_s else 0.0
         self.phase_s = math.hypot(self.phase_s, SLIP * held_s)
         self.settle_s = response.settle_s
-        if sensor.basis == "declared" and quantum_j is None:
+        if sensor.basis == "declared" and quantum_j is None and self.settle_s:
             self.settle_s = max(self.settle_s, DECLARED_S)
         # A counter's power is a mean since the count before, which must be settled too.
         self._counts_ns = 0 if quantum_j is None else _ns(self.spacing_s)
