@@ -83,7 +83,8 @@ def sensor_record(
                 return found.model_copy(update=own)
             # Readings that should settle at once, but did not under the pulses, may fall late.
             late_s = max(0.0, PULSE_MIN_S - 4 * declared.settle_s) if found.responds else 0.0
-            shown = found.model_dump(include={"reason", "responds", "scatter_s"})
+            jumps = {"jump_w", "jump_most_w"}
+            shown = found.model_dump(include={"reason", "responds", "scatter_s", *jumps})
             declared = declared.model_copy(update=shown | {"fall_later_s": late_s})
     return declared
 

@@ -24,7 +24,7 @@ from tests.power.energy.simulated_runs import (
 from tests.power.energy_traces import Floats
 from wattload.core.power import Boxcar, Counter, Instant, Sensor
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
-from wattload.power.energy.calibration import calibrate, response_curve
+from wattload.power.energy.calibration import Readings, calibrate, response_curve, sensor_record
 
 HALF = Boxcar(window_s=0.5)
 FINE = Counter(quantum_j=1e-3)
@@ -163,6 +163,11 @@ def test_readings_of_another_drive_do_not_respond_but_noise_can_hide_the_load() 
         assert found.responds is False
         assert (found.jump_most_w or 0.0) < 1.0
         assert (calibrated(Instant(), noisy, seed).jump_most_w or 0.0) > jump_w / 2
+
+    facts, record = Kind("", lambda _: idle, Instant()).facts, recorded(Instant(), idle)
+    in_run = sensor_record(facts, Readings.of(record, facts).profile, [], [record])
+    assert (in_run.basis, in_run.responds) == ("declared", False)
+    assert in_run.jump_most_w == calibrate(record, facts).jump_most_w
 
 
 @pytest.mark.parametrize(
