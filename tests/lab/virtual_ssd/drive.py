@@ -24,6 +24,8 @@ GET_LOG_PAGE, IDENTIFY, SET_FEATURES, GET_FEATURES, KEEP_ALIVE = 0x02, 0x06, 0x0
 
 _EPOCH_MS = 1_700_000_000_000
 """Where the drive's clock stands at its start, until the host tells it better."""
+NOISE_W = 0.01
+"""The steps in which interval power that does not follow the load varies."""
 
 
 class VirtualSsd:
@@ -84,7 +86,7 @@ class VirtualSsd:
         self.faults.is_stale = stale
 
     def stick_ipm(self, *, stuck: bool, now_ns: int) -> None:
-        """Repeat the interval power as it is now from here on, or measure again."""
+        """State the interval power as it is now from here on, with noise, or measure again."""
         self.engine.advance(now_ns)
         self.faults.stuck_ipm_w = self._ipm_w() if stuck else None
 
@@ -143,7 +145,7 @@ class VirtualSsd:
 
     def _ipm_w(self) -> float:
         if self.faults.stuck_ipm_w is not None:
-            return self.faults.stuck_ipm_w
+            return self.faults.stuck_ipm_w + NOISE_W * (self.engine.curve.end_ns // 1_000_000 % 5)
         return interval_power_w(self.engine.curve, self.updates, self.window_s)
 
     def _power_on_hours(self) -> int:
