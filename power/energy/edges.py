@@ -22,7 +22,7 @@ from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import SLACK_NS
 from wattload.power.energy.profile import Profile
-from wattload.power.energy.response import Response, phase_uncertainty_s
+from wattload.power.energy.response import Response
 from wattload.power.energy.sensor import usual_s
 from wattload.power.energy.trace import Times, Values
 
@@ -37,6 +37,9 @@ AGREE_SIGMAS = 2.0
 DECLARED_S = 2.0
 """Means and held readings that were not calibrated settle after at least this time: few data sheets
 mention filters, and few that a mean over a second is held for another one."""
+SLOW_TIMES = 3.0
+"""Those that follow the pulses of a calibration, but did not settle in them, take so many times the
+declared time."""
 SLIP = 0.1
 """Updates that keep step with the reads may slip by one read in the run, which is rare: the
 standard uncertainty of their delay is at least this share of the time between reads."""
@@ -105,8 +108,11 @@ class Edges:
         self._read_s = read_s = max(usual_s(self._time_ns), 1e-9)
         self.spacing_s = max(read_s, self._update_s)
         self.window_s = response.window_s(self._update_s, read_s)
-        phase_s, self._kappa_phase_s = phase_uncertainty_s(self.window_s, self.spacing_s)
-        self.phase_s = math.hypot(phase_s, sensor.jitter_s)
+        # How far a step's tau and kappa vary with the phase of the updates, k = 1: exactly so for
+        # samples, and hardly less for means of the time between updates.
+        missed_s = max(0.0, self.spacing_s - self.window_s) / math.sqrt(12)
+        self._kappa_phase_s = self.spacing_s**2 / (6 * (self.spacing_s + self.window_s))
+        self.phase_s = math.hypot(missed_s, sensor.jitter_s)
         if sensor.scatter_s is not None:
             self.phase_s = sensor.scatter_s
         elif quantum_j is not None:  # no power is missed between two counts
@@ -115,7 +121,8 @@ class Edges:
         self.phase_s = math.hypot(self.phase_s, SLIP * held_s)
         self.settle_s = response.settle_s
         if sensor.basis == "declared" and quantum_j is None and self.settle_s:
-            self.settle_s = max(self.settle_s, DECLARED_S)
+            slow_s = SLOW_TIMES * self.settle_s if sensor.responds else DECLARED_S
+            self.settle_s = max(self.settle_s, slow_s)
         # A counter's power is a mean since the count before, which must be settled too.
         self._counts_ns = 0 if quantum_j is None else _ns(self.spacing_s)
         self._span_ns = _ns(max(response.settle_s, STEADY_READS * self.spacing_s))

@@ -15,7 +15,6 @@ is linear.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,20 +80,3 @@ def _ramp_s(*means_s: float) -> float:
     if not long_s:
         return 0.0
     return long_s / 8 + (sum(each**2 for each in means_s) - long_s**2) / (24 * long_s)
-
-
-def phase_uncertainty_s(window_s: float, every_s: float) -> tuple[float, float]:
-    """Return how far a step's tau and kappa vary with the phase of a mean's updates, k = 1.
-
-    ``every_s`` is the time between two updates. If it is longer than the window, some power is not
-    seen; if the window is a whole number of updates, each moment counts alike and tau is exact.
-    """
-    if window_s >= 100 * every_s:  # a hundredth of a window hardly matters
-        return 0.0, 0.0
-    first_s = (np.arange(64) + 0.5) / 64 * every_s
-    update_s = first_s[:, None] + every_s * np.arange(math.ceil(window_s / every_s) + 1)
-    share = np.minimum(1.0, update_s / max(window_s, 1e-9))
-    late_s = first_s + every_s * (1 - share).sum(axis=1)
-    until_s = (window_s + every_s) / 2
-    shown_s = share * np.clip(until_s - update_s, 0.0, every_s)
-    return float(late_s.std()), float(shown_s.sum(axis=1).std())

@@ -49,7 +49,9 @@ class Noise:
     does not follow: noise and bursts faster than the reads change sign from one d to the next, with
     the covariance -r; single steps between two reads, of variance q = E[d^2] - 2r, do not. Over n
     readings s apart, the energy has the variance n (r s^2 + q g^2), where g is how far a step's
-    time varies with the phase of the reads (``phase_uncertainty_s``).
+    time varies with the phase of the reads.
+
+    A mean whose windows leave no time out misses nothing: r counts for the share of time in none.
     """
 
     def __init__(self, whole: Profile, sensor: SensorRecord, edges: Edges) -> None:
