@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,8 @@ GAP_SHARE = 0.15
 """In a mean, two reads are at most so much of it farther apart than usual."""
 POINTS_MIN = 10
 """So many readings that leave time out, or updates of a counter, make a mean of their time."""
+P99_READINGS = 100
+"""Of fewer, the greatest one would be their 99th percentile."""
 BINS_MAX = 30
 
 
@@ -53,10 +54,12 @@ def power_statistics(
     if short_w is not None and long_w is not None:
         # It is lower if a reading is missing where power was high: only long means allow for that.
         figures["peak_100ms_w"] = max(short_w, long_w), ""
-    p99_w = float(np.quantile(watts, 0.99, method="inverted_cdf")) if watts.size else None
+    p99_w, no_p99 = None, f"there are {watts.size} readings; a 99th percentile needs {P99_READINGS}"
+    if watts.size >= P99_READINGS:
+        p99_w = float(np.quantile(watts, 0.99, method="inverted_cdf"))
     bins, bin_w = _histogram(watts, facts.resolution_w or 0.0)
     none = "no reading is of the time within an interval of the phase alone"
-    figures |= {"p99_w": (p99_w, none), "bin_w": (bin_w, none)}
+    figures |= {"p99_w": (p99_w, no_p99 if watts.size else none), "bin_w": (bin_w, none)}
     return PowerStatistics(
         resolution_s=resolution_s,
         reading_count=int(watts.size),
@@ -101,10 +104,16 @@ def _means(
     near = slice(*np.searchsorted(profile.end_ns, (windows[0][0], windows[-1][1] + last_ns + 1)))
     end_ns, watts, from_ns = profile.end_ns[near], profile.end_w[near], profile.end_ns[near]
     is_whole = np.ones(end_ns.size, np.bool_)
-    if joined_s > LENGTH_TOLERANCE * length_s:
-        each_ns = profile.end_ns - profile.start_ns
+    if joined_s > LENGTH_TOLERANCE * length_s and end_ns.size:
+        each_ns = end_ns - profile.start_ns[near]
         gap_ns = np.median(each_ns) + GAP_SHARE * length_s * NS_PER_S
-        joined = replace(profile, observed=(each_ns <= gap_ns).astype(np.float64))
+        joined = Profile(
+            start_ns=profile.start_ns[near],
+            end_ns=end_ns,
+            start_w=profile.start_w[near],
+            end_w=watts,
+            observed=(each_ns <= gap_ns).astype(np.float64),
+        )
         from_ns = end_ns - round(joined_s * NS_PER_S)
         joules, seconds = np.subtract(joined.cumulative(end_ns), joined.cumulative(from_ns))
         is_whole = seconds > joined_s - 1e-6

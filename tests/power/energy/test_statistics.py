@@ -66,6 +66,8 @@ def test_a_ramp_read_ten_times_a_second() -> None:
     assert [each.lower_w for each in made.histogram] == [20.0 + 2 * at for at in range(31)]
     assert [each.count for each in made.histogram] == [20] * 30 + [1]
     assert made.missing["peak_100ms_w"] == "its readings resolve 1 s"
+    few = statistics(TIMES_S, 10 + TIMES_S, windows=[(ns(10), ns(15))])
+    assert few.missing["p99_w"] == "there are 51 readings; a 99th percentile needs 100"
 
 
 @pytest.mark.parametrize(
