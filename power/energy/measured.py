@@ -133,9 +133,8 @@ class MeasuredPower:
         settled_ns = min(window[0] + round(self.sensor.settle_s * NS_PER_S), window[1])
         inside = max(settled_ns, int(read.start_ns[0])), min(window[1], int(read.end_ns[-1]))
         seconds = (inside[1] - inside[0]) / NS_PER_S
-        if seconds <= 0:
-            return None
-        if self._covered_s(inside) < IDLE_COVERAGE * seconds:
+        covered_s = float(np.diff(self.profile.cumulative(np.array(inside))[1])[0])
+        if seconds <= 0 or covered_s < IDLE_COVERAGE * seconds:
             return None
         watts = _mean_w(self.edges.profile, inside)
         noise_j = self.noise_j([inside]) + math.sqrt(2) * float(
@@ -190,10 +189,6 @@ class MeasuredPower:
         """Return the uncertainty by holes, which may be filled at either end of their range."""
         range_j = np.diff(self.holes.cumulative(_array(windows))[0]).sum()
         return COVERAGE_FACTOR / math.sqrt(3) * float(range_j)
-
-    def _covered_s(self, window: Window) -> float:
-        covered_s = self.profile.cumulative(np.array(window))[1]
-        return float(covered_s[1] - covered_s[0])
 
     def _edges_j(self, windows: Sequence[Window]) -> float:
         """Return the standard uncertainty by the edges.
