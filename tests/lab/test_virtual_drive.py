@@ -185,10 +185,12 @@ def test_uncertainty_holds_the_truth_without_an_error_that_the_drive_only_states
 
 
 def test_whole_run_by_interval_power_agrees_closely_with_the_truth(table: list[Line]) -> None:
+    """A mean that is held for a second and read twice in it is as close as its noise allows."""
     whole = [line for line in table if line.phase == WHOLE_RUN and line.source == INTERVAL_POWER]
     assert len(whole) == 4
     for line in whole:
-        assert line.error == pytest.approx(0, abs=0.002), line
+        close = 0.002 if line.updates == "sliding" else WITHIN
+        assert line.error == pytest.approx(0, abs=close), line
 
 
 @pytest.mark.parametrize("workload", ["unet3d", "checkpoint"])
