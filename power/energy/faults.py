@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from wattload.core.power import Boxcar, Sensor, SourceFacts
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
+from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.sensor import update_stride, usual_s
 from wattload.power.energy.trace import Refused, Times, Trace, Values
@@ -26,14 +29,22 @@ that window."""
 DROP_WINDOWS = 0.25
 
 
-def pinned(trace: Trace, facts: SourceFacts, sensor: SensorRecord) -> Refused | None:
-    """Return the times whose power is in readings at the meter's maximum; ``None`` without any."""
-    known = trace.value[~np.isnan(trace.value)]
-    most_w = float(known.max())
+def pinned(
+    trace: Trace, facts: SourceFacts, sensor: SensorRecord, work: Sequence[Window]
+) -> Refused | None:
+    """Return the times whose power is in readings at the meter's maximum; ``None`` without any.
+
+    Without a known range, it shows in the readings during the ``work`` of a run.
+    """
     if facts.range_w is not None:
         most_w = RANGE_SHARE * facts.range_w
-    elif not _is_pinned(known[:: update_stride(trace.time_ns, sensor.update_s)]):
-        return None
+    else:
+        # Pulses of a calibration are as steady and as often as no work is.
+        watts = np.concatenate([np.empty(0), *(trace.values(*window) for window in work)])
+        watts = watts[:: update_stride(trace.time_ns, sensor.update_s)]
+        if not watts.size or not _is_pinned(watts):
+            return None
+        most_w = float(watts.max())
     with np.errstate(invalid="ignore"):
         pinned_ns = trace.time_ns[trace.value >= most_w]
     return _refused(pinned_ns, round(sensor.settle_s * NS_PER_S), 0, most_w)

@@ -109,7 +109,8 @@ class SourceLedger:
                 measured = MeasuredPower.of(trace, profile, facts, times, calibrations)
                 energies[name] = measured
                 if not isinstance(facts.sensor, Counter):
-                    refused.append(pinned(trace, facts, measured.sensor))
+                    work = [(each.start_ns, each.end_ns) for each in times.activity]
+                    refused.append(pinned(trace, facts, measured.sensor, work))
             else:
                 energies[name] = Limits.of(trace, profile, facts)
         return cls(

@@ -217,6 +217,14 @@ def test_a_coarse_meter_is_pinned_if_only_its_idle_power_is_steady(limit_w: floa
     assert found.missing.get("energy_j") == (pinned if limit_w else None)
 
 
+def test_a_drive_of_steady_power_is_not_pinned_by_the_pulses_before_its_work() -> None:
+    """Eight pulses and a fast train, whose readings vary below the pulses' power."""
+    is_loaded = ((TIMES_S < 0) & (TIMES_S % 4 < 2)) | ((TIMES_S > 0) & (TIMES_S < 60))
+    in_train = (TIMES_S > -8) & (TIMES_S < -2)
+    watts = np.where(in_train, 11 + 0.5 * np.sin(TIMES_S * 30), np.where(is_loaded, 12.0, 5.0))
+    assert record(meter_of("power"), TIMES_S, watts).energy_j == pytest.approx(720, rel=0.01)
+
+
 ANY_STEP_S = st.one_of(
     st.just(0.1), st.just(0.1), st.sampled_from([0.0, 1e-9, -1e-9, 0.3, 4.0, -0.05, -7.0])
 )
