@@ -43,6 +43,9 @@ declared time."""
 SLIP = 0.1
 """Updates that keep step with the reads may slip by one read in the run, which is rare: the
 standard uncertainty of their delay is at least this share of the time between reads."""
+UNLIKE = 0.05
+"""Held readings may count some moments of an update more than others: where no pulses showed how
+far their delay scatters, its standard uncertainty is at least this share of an update."""
 WORK_LATE_S = 0.1
 """Work begins and ends up to so long within its edges on a busy host. That is no disagreement
 between the energies of both sides."""
@@ -117,12 +120,18 @@ class Edges:
             self.phase_s = sensor.scatter_s
         elif quantum_j is not None:  # no power is missed between two counts
             self.phase_s = 0.0
-        held_s = read_s if read_s < self._update_s else 0.0
-        self.phase_s = math.hypot(self.phase_s, SLIP * held_s)
+        each_s = np.diff(self._time_ns) / NS_PER_S
+        uneven_s = 2 * float(np.median(np.abs(each_s - read_s))) if each_s.size else 0.0
+        # The longer windows overlap, the less it matters that reads are unevenly spaced.
+        self.uneven_s = uneven_s * min(1.0, self.spacing_s / max(self.window_s, 1e-9))
+        if read_s < self._update_s:
+            slip_s = UNLIKE * self._update_s if sensor.scatter_s is None else 0.0
+            self.phase_s = math.hypot(self.phase_s, SLIP * read_s, slip_s)
         self.settle_s = response.settle_s
         if sensor.basis == "declared" and quantum_j is None and self.settle_s:
             slow_s = SLOW_TIMES * self.settle_s if sensor.responds else DECLARED_S
             self.settle_s = max(self.settle_s, slow_s)
+        self._may_be_late = sensor.basis == "declared" and not self.settle_s
         # A counter's power is a mean since the count before, which must be settled too.
         self._counts_ns = 0 if quantum_j is None else _ns(self.spacing_s)
         self._span_ns = _ns(max(response.settle_s, STEADY_READS * self.spacing_s))
@@ -149,7 +158,22 @@ class Edges:
         left = self._one_sided(time_ns, at, before)
         at = np.searchsorted(self._time_ns, time_ns + settle_ns)
         right = self._one_sided(time_ns, at, after)
-        return self._best(left, right, self._kappa(time_ns, before, after), before, after)
+        best = self._best(left, right, self._kappa(time_ns, before, after), before, after)
+        if not self._may_be_late:
+            return best
+        # Power that falls later is the drive's, or the meter is none of moments: it may be in both.
+        start_ns = np.minimum(time_ns + _ns(DECLARED_S), next_ns - self._span_ns)
+        late = self._side(time_ns, start_ns, start_ns + self._span_ns, start_ns > time_ns)
+        at = np.searchsorted(self._time_ns, start_ns)
+        other = self._one_sided(time_ns, at, late)
+        differ_j = self._disagreement_j(best, other, np.abs(late.watts - before.watts))
+        is_fall = (start_ns > time_ns) & late.is_known & (late.watts < before.watts)
+        differ_j = np.where(is_fall, differ_j, 0.0)
+        return replace(
+            best,
+            own_j=np.hypot(best.own_j, differ_j / 2),
+            disagreement_j=np.maximum(best.disagreement_j, differ_j),
+        )
 
     def _best(self, left: Edge, right: Edge, middle: Edge, before: _Side, after: _Side) -> Edge:
         """Return the edges by the way with the smallest uncertainty of those that apply."""

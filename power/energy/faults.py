@@ -30,17 +30,17 @@ DROP_WINDOWS = 0.25
 
 
 def pinned(
-    trace: Trace, facts: SourceFacts, sensor: SensorRecord, work: Sequence[Window]
+    trace: Trace, facts: SourceFacts, sensor: SensorRecord, windows: Sequence[Window]
 ) -> Refused | None:
     """Return the times whose power is in readings at the meter's maximum; ``None`` without any.
 
-    Without a known range, it shows in the readings during the ``work`` of a run.
+    Without a known range, it shows in the readings in ``windows``, in time order. A calibration is
+    in none of them: its pulses are as steady, and as often, as no work is.
     """
     if facts.range_w is not None:
         most_w = RANGE_SHARE * facts.range_w
     else:
-        # Pulses of a calibration are as steady and as often as no work is.
-        watts = np.concatenate([np.empty(0), *(trace.values(*window) for window in work)])
+        watts = np.concatenate([np.empty(0), *(trace.values(*window) for window in windows)])
         watts = watts[:: update_stride(trace.time_ns, sensor.update_s)]
         if not watts.size or not _is_pinned(watts):
             return None

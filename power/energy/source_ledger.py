@@ -109,8 +109,7 @@ class SourceLedger:
                 measured = MeasuredPower.of(trace, profile, facts, times, calibrations)
                 energies[name] = measured
                 if not isinstance(facts.sensor, Counter):
-                    work = [(each.start_ns, each.end_ns) for each in times.activity]
-                    refused.append(pinned(trace, facts, measured.sensor, work))
+                    refused.append(pinned(trace, facts, measured.sensor, times.known()))
             else:
                 energies[name] = Limits.of(trace, profile, facts)
         return cls(

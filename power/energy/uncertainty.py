@@ -65,6 +65,7 @@ class Noise:
         self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
         self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
         self._spacing_s, self._phase_s = edges.spacing_s, edges.phase_s
+        self._uneven_s = edges.uneven_s
         self._missed = max(0.0, 1 - edges.window_s / max(edges.spacing_s, 1e-9))
         # The changes by which a mean shows a step have this share of its square, as their sum.
         self._step_share = edges.spacing_s / max(edges.spacing_s + edges.window_s, 1e-9)
@@ -80,7 +81,8 @@ class Noise:
         noise_w2 = quiet_w2 + self._missed * max(0.0, opposed_w2 - quiet_w2)
         steps_w2 = max(0.0, squares - 2 * count * noise_w2) / self._step_share
         seconds = float(np.diff(read_ns).sum()) / NS_PER_S
-        return seconds * self._spacing_s * noise_w2 + steps_w2 * self._phase_s**2
+        uneven_j2 = squares * self._uneven_s**2 / self._step_share
+        return seconds * self._spacing_s * noise_w2 + steps_w2 * self._phase_s**2 + uneven_j2
 
 
 def stated_parts(

@@ -485,7 +485,6 @@ KINDS = (
         lambda _: sliding(READ_S, 0.001),
         Boxcar(window_s=READ_S, update_period_s=0.0),
         bursting,
-        jitter_s=0.0,  # its windows adjoin
         is_recorded=True,
     ),
     Kind(
