@@ -22,6 +22,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -316,23 +317,43 @@ def stage(config: PowerConfig, folder: Path) -> PowerConfig:
     """
     if config.source != NAME or config.replay is None:
         return config
-    path = Path(config.replay.path)
-    content = _content_of(path)
-    _imported(path, content, growing=config.replay.align != START)
-    name = f"{STAGED_PREFIX}{path.name}"
-    with open_folder(folder) as own:
-        own.write(name, content)
-    return replace(config, replay=replace(config.replay, path=str(folder / name)))
+    _stage(config.replay, folder)
+    path = folder / f"{STAGED_PREFIX}{Path(config.replay.path).name}"
+    return replace(config, replay=replace(config.replay, path=str(path)))
 
 
-def stage_again(config: PowerConfig, folder: Path) -> None:
+def stage_again(config: PowerConfig, folder: Path) -> str:
     """Copy what a meter has written since, if its log is attached to the run.
+
+    Returns a sentence on when the log was read, empty if nothing was copied.
 
     Raises:
         DataError: the file is not a valid trace any more.
     """
-    if config.replay is not None and config.replay.align != START:
-        stage(config, folder)
+    replay = config.replay
+    if config.source != NAME or replay is None or replay.align == START:
+        return ""
+    times_ns = _stage(replay, folder).time_ns
+    if not times_ns.size:
+        return "The log has no readings."
+    first, last = (_time_text(int(each), replay.align) for each in times_ns[[0, -1]])
+    return f"The log has {times_ns.size:,} readings, from {first} to {last}."
+
+
+def _time_text(time_ns: int, align: str) -> str:
+    if align != WALL:
+        return f"{time_ns / NS_PER_S:.3f} s (CLOCK_MONOTONIC)"
+    utc = datetime.fromtimestamp(time_ns / NS_PER_S, UTC)
+    return f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _stage(replay: ReplayConfig, folder: Path) -> RecordedTrace:
+    path = Path(replay.path)
+    content = _content_of(path)
+    trace = _imported(path, content, growing=replay.align != START)
+    with open_folder(folder) as own:
+        own.write(f"{STAGED_PREFIX}{path.name}", content)
+    return trace
 
 
 def _content_of(path: Path) -> bytes:

@@ -177,7 +177,7 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
     ]
     unread = record.unread_drives(phase)
     if unread or not parts:
-        choice = record.power.choice
+        choice = record.power.choice if parts else record.power.unmeasured_text
         return Energy(
             phase=phase,
             seconds=seconds,

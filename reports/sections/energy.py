@@ -116,7 +116,9 @@ def _choice(record: RunRecord) -> str:
     power = record.power
     text = f"Requested power source: {power.requested}. {power.choice.rstrip('.')}."
     if power.idle_s:
-        idle = quantity(power.idle_s, Unit.SECONDS, 3)
+        # A calibration takes up a part of the time.
+        seconds = [each.seconds for each in power.idle if each.moment == "before" and each.polled]
+        idle = quantity(min(seconds, default=power.idle_s), Unit.SECONDS, 3)
         text += f" Idle power was measured for {idle} before the run."
     if power.rest_s:
         rest = quantity(power.rest_s, Unit.SECONDS, 3)

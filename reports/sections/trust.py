@@ -392,13 +392,14 @@ def _gaps(run: Run) -> Iterator[str]:
     """Yield the gaps of a run: power, its own limits, headlines without a figure, lost traces."""
     record = run.record
     choice = record.power.choice.rstrip(".")
+    reason = record.power.unmeasured_text.rstrip(".")
     energies = phase_energies(record)
     if not any(energy.evidence in RANKS and not energy.replayed for energy in energies):
         weak = unique(energy.words for energy in energies if energy.keys)
         if weak:
             yield f"Power was not measured. {choice}. Energy is {listed(weak)}, and ranks nothing."
-        elif not any(choice in limit for limit in record.limits):
-            yield f"Power was not measured. {choice}."
+        elif not any(reason in limit for limit in record.limits):
+            yield f"Power was not measured. {reason}."
     # The table of evidence says which energies were recomputed.
     yield from (limit for limit in record.limits if limit != record.power.recomputed_text)
     for metric in record.metrics:

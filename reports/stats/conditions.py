@@ -567,7 +567,14 @@ def different_watches(compared: Group) -> str:
     elif tails := _different_rests(measured):
         why = tails
     elif len(meters) > 1:
-        why = f"the meters are {listed(meters)}"
+        names = dict(zip(compared.arms, compared.letters, strict=False))
+        found = [
+            f"the meter of {names.get(arm, arm)} is {basis.replace('declared', 'as declared')}"
+            for arm, runs in compared.arms.items()
+            for basis in dict.fromkeys(meter_basis(run.record) for run in runs)
+            if basis
+        ]
+        why = listed(found)
     else:
         return ""
     return f"{why}, so energy is compared in the window only"

@@ -110,6 +110,16 @@ def test_a_phase_without_a_task_has_its_own_words_and_time() -> None:
     assert frame.line() == "idle power before the run: 15 s left"
 
 
+def test_a_wait_of_known_length_within_a_task_shows_the_wait_only() -> None:
+    own = RankProgress()
+    own.begin("checkpoints", read_bytes=GB)
+    own.advance(read_bytes=GB)
+    with own.phase("rest", expected_s=30.0):
+        frame = View(board_of(own)).frame(own.phases[0].start_s + 2)
+    assert frame is not None
+    assert frame.line() == "resting, so that the drive can finish: 28 s left"
+
+
 def test_the_phase_of_random_reads_has_the_words_of_the_page_whoever_asks() -> None:
     own = RankProgress()
     with own.phase("gpu_random_read"):

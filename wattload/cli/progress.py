@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wattload.core.units import Unit, format_percent, format_seconds
@@ -33,7 +33,7 @@ PHASES = {
     "quiet": "idle power of the undisturbed drive",
     "idle_after": "idle power after the run",
     "quiet_after": "idle power of the undisturbed drive",
-    "rest": "resting: the drive's tail",
+    "rest": "resting, so that the drive can finish",
     "harness_ceiling": "measuring without the drive",
     "train": "computing",
     "drain_wait": "waiting for the last checkpoint",
@@ -130,6 +130,8 @@ class View:
         standing = self._board.read()
         if standing is None:
             return None
+        if standing.phase is not None and standing.phase.expected_s is not None:
+            standing = replace(standing, task="")  # it waits, whatever the task
         reading = self._board.power.read() if self._board.power is not None else None
         watts = reading.power_w if reading is not None else None
         kelvins = reading.temperature_k if reading is not None else None

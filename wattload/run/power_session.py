@@ -424,9 +424,17 @@ class PowerSession:
         from wattload.power.sources.replay import stage_again
 
         try:
-            stage_again(self._config, self._folder)
+            read = stage_again(self._config, self._folder)
         except DataError as error:
             print(f"warning: {error}", file=sys.stderr)
+            return
+        sources = tuple(
+            each.model_copy(update={"sentence": f"{each.sentence} {read}"})
+            if read and each.facts is not None and each.facts.is_recorded
+            else each
+            for each in self._opened.sources
+        )
+        self._opened = self._opened.model_copy(update={"sources": sources})
 
     def _wait_quietly(self, phase: str, recorder: PhaseRecorder) -> None:
         """Wait without commands to the drive; the first read afterwards gives its power."""

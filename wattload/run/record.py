@@ -392,7 +392,7 @@ def _of_power(record: RunRecord) -> Iterator[str]:
         yield recomputed
     drive = [e for e in record.power.energy if e.chosen and e.scope is Scope.DRIVE]
     if not drive:
-        yield f"Drive energy was not measured: {record.power.choice}"
+        yield f"Drive energy was not measured: {record.power.unmeasured_text}"
     weak = {e.evidence for e in drive} & {Evidence.BOUNDS, Evidence.DECLARED}
     for evidence in sorted(weak):
         what = {"bounds": "the drive's power state table", "declared": "a data sheet"}[evidence]

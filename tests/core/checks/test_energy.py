@@ -314,6 +314,22 @@ def test_a_coverage_that_is_not_known_bars_the_figure_of_a_drive_alone(
     assert (found.verdict, found.mandatory) == ("not_checked", bars)
 
 
+@pytest.mark.parametrize(("requested", "verdict"), [("replay", "fail"), ("auto", "not_checked")])
+def test_a_requested_source_that_read_nothing_fails_the_run(requested: str, verdict: str) -> None:
+    record = record_of()
+    (energy,) = record.power.energy
+    gone = dict.fromkeys(("coverage", "energy_j"), "meter has no samples")
+    changes = {**dict.fromkeys(gone), "sample_count": 0, "chosen": False}
+    record = with_energy(record, **changes, missing={**energy.missing, **gone})
+    record = with_power(record, requested=requested)
+    found = check(record, f"power_coverage_{energy.phase}")
+    assert found.verdict == verdict
+    if verdict == "fail":
+        sentence = record.power.sources[0].sentence
+        assert found.sentence == f"No reading of meter lies in {energy.phase} (0 %). {sentence}"
+    assert record.power.unmeasured_text == "meter has no samples."
+
+
 def test_a_gpu_does_not_stand_for_a_drive() -> None:
     found = checks(with_energy(record_of(), scope=Scope.GPU), "power_coverage")
     assert [each.name for each in found if each.verdict == "not_checked"] == ["power_coverage"]

@@ -475,7 +475,7 @@ def test_link_to_a_trace_is_the_users_to_follow(tmp_path: Path, run: Path) -> No
 def test_other_sources_have_nothing_to_stage(run: Path) -> None:
     config = PowerConfig(source="none")
     assert stage(config, run) is config
-    stage_again(config, run)
+    assert not stage_again(config, run)
     assert list(run.iterdir()) == []
 
 
@@ -485,7 +485,9 @@ def test_log_that_has_grown_is_brought_over(tmp_path: Path, run: Path) -> None:
     stage(requested(path, "wall"), run)
     with path.open("a") as file:
         file.write("1700000000.5,5\n")
-    stage_again(requested(path, "wall"), run)
+    assert stage_again(requested(path, "wall"), run) == (
+        "The log has 1 readings, from 2023-11-14 22:13:20 UTC to 2023-11-14 22:13:20 UTC."
+    )
     assert list(read_trace(run / "replay-log.csv").time_ns) == [1_700_000_000_500_000_000]
 
 

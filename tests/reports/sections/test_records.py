@@ -331,6 +331,13 @@ def test_a_record_is_told_as_before(run: Run, name: str, request: pytest.Fixture
     assert text.splitlines() == golden.read_text(encoding="utf-8").splitlines()
 
 
+def test_the_idle_time_is_the_one_that_a_calibration_left(run: Run) -> None:
+    short = idle("meter", polled=True, mean_w=5.0).model_copy(update={"seconds": 15.0})
+    record = altered(run.record, idle=(short,))
+    text = blocks_text(energy_blocks(replace(run, record=record)))
+    assert "Idle power was measured for 15.0 s before the run." in text
+
+
 def test_hosts_and_modules_of_meters_are_masked_where_they_are_named(run: Run) -> None:
     module = "tcp::qtl1999-02-020"
     record = altered(

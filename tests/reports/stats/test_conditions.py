@@ -297,5 +297,6 @@ def test_energy_for_the_work_is_compared_between_meters_of_one_kind_alone() -> N
 
     assert watches(*by("A", "declared"), *by("B", "declared")) == ""
     assert watches(*by("A", "calibrated"), *by("B", "declared")) == (
-        "the meters are calibrated and declared, so energy is compared in the window only"
+        "the meter of A is calibrated and the meter of B is as declared, so energy is compared in "
+        "the window only"
     )

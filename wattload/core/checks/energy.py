@@ -113,6 +113,8 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
     name = f"power_coverage_{energy.phase}_{energy.device}{of_host(record, energy.host)}"
     if energy.coverage is None:
         is_of_drive = energy.scope is Scope.DRIVE
+        if is_of_drive and record.power.requested != "auto":
+            return _unheard(record, energy, name)
         return unknown(name, energy.missing["coverage"], mandatory=is_of_drive)
     verdict: Verdict = (
         "fail"
@@ -132,6 +134,22 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
         figures={"coverage": energy.coverage, "samples": energy.sample_count},
     )
     return of_meter(energy.scope, check, meter_of(energy))
+
+
+def _unheard(record: RunRecord, energy: EnergyRecord, name: str) -> Check:
+    """Fail a run in which a source that the user requested read nothing."""
+    sources = [
+        source.sentence
+        for source in record.power.sources
+        if source.used and (source.host, source.name, source.device) == meter_of(energy)
+    ]
+    return Check(
+        name=name,
+        verdict="fail",
+        mandatory=True,
+        sentence=f"No reading of {energy.source} lies in {energy.phase} (0 %). {' '.join(sources)}",
+        figures={"coverage": 0.0, "samples": energy.sample_count},
+    )
 
 
 def power_data_lost(record: RunRecord) -> Sequence[Check]:

@@ -448,6 +448,16 @@ class PowerSection(Frozen):
         return found[-1] if found else None
 
     @property
+    def unmeasured_text(self) -> str:
+        """Why no energy of a drive was chosen: what its sources lack, else how they were chosen."""
+        lacking = [
+            energy.missing["energy_j"]
+            for energy in self.energy
+            if energy.scope is Scope.DRIVE and energy.energy_j is None and energy.upper_j is None
+        ]
+        return f"{'; '.join(dict.fromkeys(lacking))}." if lacking else self.choice
+
+    @property
     def recomputed_text(self) -> str:
         """Which models recomputed the energies, as a sentence; empty if they are the run's own."""
         if self.recomputed is None:

@@ -94,7 +94,7 @@ def drive_energy(power: PowerSection, windows: Sequence[PhaseWindow]) -> dict[st
         if energy.chosen and energy.scope is Scope.DRIVE and (energy.host, energy.phase) in names
     ]
     if not parts or _share_time(timed):
-        reason = "phases ran at the same time" if parts else power.choice
+        reason = "phases ran at the same time" if parts else power.unmeasured_text
         return fields_of(dict.fromkeys(_FIGURES, (None, reason)))
     known = [_of_energy(part) for part in parts]
     last = {
