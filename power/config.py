@@ -354,7 +354,8 @@ class PowerConfig:
     )
     quiet_s: float | None = setting(
         None,
-        "Length of two more idle times, before and after, without any command to the drive.",
+        "Length of two more idle times without any command to the drive: before the idle baseline, "
+        "and at the end of the run.",
         least=0,
         most=MAX_SECONDS,
         unset="as idle_s; 0 if no source sends commands to the drive",
