@@ -337,7 +337,7 @@ def stage_again(config: PowerConfig, folder: Path) -> str:
     if not times_ns.size:
         return "The log has no readings."
     first, last = (_time_text(int(each), replay.align) for each in times_ns[[0, -1]])
-    return f"The log has {times_ns.size:,} readings, from {first} to {last}."
+    return f"The readings of the log are from {first} to {last}."
 
 
 def _time_text(time_ns: int, align: str) -> str:

@@ -486,7 +486,7 @@ def test_log_that_has_grown_is_brought_over(tmp_path: Path, run: Path) -> None:
     with path.open("a") as file:
         file.write("1700000000.5,5\n")
     assert stage_again(requested(path, "wall"), run) == (
-        "The log has 1 readings, from 2023-11-14 22:13:20 UTC to 2023-11-14 22:13:20 UTC."
+        "The readings of the log are from 2023-11-14 22:13:20 UTC to 2023-11-14 22:13:20 UTC."
     )
     assert list(read_trace(run / "replay-log.csv").time_ns) == [1_700_000_000_500_000_000]
 
