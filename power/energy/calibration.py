@@ -83,8 +83,8 @@ def sensor_record(
                 return found.model_copy(update=own)
             # Readings that should settle at once, but did not under the pulses, may fall late.
             late_s = max(0.0, PULSE_MIN_S - 4 * declared.settle_s) if found.responds else 0.0
-            jumps = {"jump_w", "jump_most_w"}
-            shown = found.model_dump(include={"reason", "responds", "scatter_s", *jumps})
+            kept = {"reason", "responds", "scatter_s", "jump_w", "jump_most_w", "tau_uncertainty_s"}
+            shown = found.model_dump(include=kept)
             declared = declared.model_copy(update=shown | {"fall_later_s": late_s})
     return declared
 
@@ -138,6 +138,10 @@ def _calibrated(
     scatter_s *= math.sqrt((delays_s.size - 2) / (delays_s.size - 4))
     sensor = sensor.model_copy(update={"scatter_s": scatter_s})
     if settle_s > _SETTLED_SHARE * length_s:
+        # So much later than declared, at least, so that the declared delay is wrong by as much.
+        unlike_s = 2 * abs(float(delays_s.mean()) - sensor.tau_s)
+        wide_s = max(sensor.tau_uncertainty_s, unlike_s)
+        sensor = sensor.model_copy(update={"tau_uncertainty_s": wide_s})
         reason = f"the readings do not settle within {length_s:.2g} s"
         return _refused(sensor, reason, responds=True)
 
@@ -153,7 +157,7 @@ def _calibrated(
     agree = abs(fall_later_s) <= math.hypot(*unsure_s)
     used = slice(None, None, 1 if agree else 2)
     tau_s = float(delays_s[used].mean())
-    kappas_s = readings.shown_s(tau_s)[used]
+    kappas_s = readings.shown_s(max(0.0, tau_s))[used]
     known = {
         "basis": "calibrated",
         "reason": "",

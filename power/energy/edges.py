@@ -58,7 +58,8 @@ class Edge:
 
     ``read_ns`` is up to when readings are in it. ``tau_w`` and ``kappa_w`` are its derivatives with
     respect to the response, which is common to all edges. ``own_j`` is the standard uncertainty of
-    this edge alone, ``disagreement_j`` by how much the ways differ beyond their uncertainty.
+    this edge alone, ``bias_j`` one that may be alike in all edges, and ``disagreement_j`` by how
+    much the ways differ beyond their uncertainty.
     """
 
     energy_j: Values
@@ -66,6 +67,7 @@ class Edge:
     tau_w: Values
     kappa_w: Values
     own_j: Values
+    bias_j: Values
     disagreement_j: Values
 
 
@@ -121,9 +123,7 @@ class Edges:
         elif quantum_j is not None:  # no power is missed between two counts
             self.phase_s = 0.0
         each_s = np.diff(self._time_ns) / NS_PER_S
-        uneven_s = 2 * float(np.median(np.abs(each_s - read_s))) if each_s.size else 0.0
-        # The longer windows overlap, the less it matters that reads are unevenly spaced.
-        self.uneven_s = uneven_s * min(1.0, self.spacing_s / max(self.window_s, 1e-9))
+        self.uneven_s = 2 * float(np.median(np.abs(each_s - read_s))) if each_s.size else 0.0
         if read_s < self._update_s:
             slip_s = UNLIKE * self._update_s if sensor.scatter_s is None else 0.0
             self.phase_s = math.hypot(self.phase_s, SLIP * read_s, slip_s)
@@ -149,16 +149,21 @@ class Edges:
         settle_ns = np.clip(free_ns, least_ns, _ns(self.settle_s))
         settled_ns = np.minimum(last_ns + _ns(self.settle_s) + self._counts_ns, time_ns - half_ns)
         start_ns = np.maximum(time_ns - self._span_ns, settled_ns)
-        before = self._side(time_ns, start_ns, time_ns, last_ns <= time_ns - least_ns)
+        is_alone = last_ns <= time_ns - least_ns, next_ns >= time_ns + least_ns
+        before = self._side(time_ns, start_ns, time_ns, is_alone[0])
         start_ns = time_ns + settle_ns + self._counts_ns
         end_ns = np.minimum(start_ns + self._span_ns, np.maximum(next_ns, start_ns + half_ns))
-        after = self._side(time_ns, start_ns, end_ns, next_ns >= time_ns + least_ns)
+        after = self._side(time_ns, start_ns, end_ns, is_alone[1])
         # At the last read before: the next one may be of the power behind the edge.
         at = np.searchsorted(self._time_ns, time_ns, "right") - 1
         left = self._one_sided(time_ns, at, before)
         at = np.searchsorted(self._time_ns, time_ns + settle_ns)
         right = self._one_sided(time_ns, at, after)
-        best = self._best(left, right, self._kappa(time_ns, before, after), before, after)
+        sides = before, after
+        range_w = self._range_w(time_ns - self._span_ns, time_ns + settle_ns + self._span_ns)
+        # Between edges that readings do not settle between, power is any of those around.
+        bound_j = self.response.tau_s * np.where(is_alone[0] & is_alone[1], 0.0, range_w)
+        best = self._best(left, right, sides, self._kappa(time_ns, *sides), bound_j)
         if not self._may_be_late:
             return best
         # Power that falls later is the drive's, or the meter is none of moments: it may be in both.
@@ -171,17 +176,24 @@ class Edges:
         differ_j = np.where(is_fall, differ_j, 0.0)
         return replace(
             best,
-            own_j=np.hypot(best.own_j, differ_j / 2),
+            bias_j=np.hypot(best.bias_j, differ_j / 2),
             disagreement_j=np.maximum(best.disagreement_j, differ_j),
         )
 
-    def _best(self, left: Edge, right: Edge, middle: Edge, before: _Side, after: _Side) -> Edge:
-        """Return the edges by the way with the smallest uncertainty of those that apply."""
+    def _best(
+        self, left: Edge, right: Edge, sides: tuple[_Side, _Side], middle: Edge, bound_j: Values
+    ) -> Edge:
+        """Return the edges by the way with the smallest uncertainty of those that apply.
+
+        Where none does, the energy may be anything within ``bound_j`` at least.
+        """
+        before, after = sides
         has_left = before.is_steady | ~after.is_known
         has_right = after.is_steady | ~before.is_known
         # Where power is steady on no side, either may be right.
-        bound_j = np.where(has_left | has_right, 0.0, np.abs(left.energy_j - right.energy_j) / 2)
-        middle = replace(middle, own_j=np.hypot(middle.own_j, bound_j / math.sqrt(3)))
+        bound_j = np.maximum(np.abs(left.energy_j - right.energy_j), bound_j) / 2
+        bound_j = np.where(has_left | has_right, 0.0, bound_j)
+        middle = replace(middle, bias_j=bound_j / math.sqrt(3))
         ways = [left, right, middle]
         applies = np.array([has_left, has_right, has_left == has_right])
         response, jump_w = self.response, np.abs(after.watts - before.watts)
@@ -190,6 +202,7 @@ class Edges:
         base_w = np.minimum(before.watts, after.watts)
         unsure_j2 = [
             way.own_j**2
+            + way.bias_j**2
             + (late_s * (way.tau_w - base_w)) ** 2
             + (response.kappa_uncertainty_s * way.kappa_w) ** 2
             for way in ways
@@ -203,15 +216,26 @@ class Edges:
         )
         differ_j = np.array([self._disagreement_j(best, way, jump_w) for way in ways])
         worst_j = np.where(applies, differ_j, 0.0).max(axis=0)
-        own_j = np.hypot(best.own_j, worst_j / 2)
-        return replace(best, own_j=own_j, disagreement_j=worst_j)
+        bias_j = np.hypot(best.bias_j, worst_j / 2)
+        return replace(best, bias_j=bias_j, disagreement_j=worst_j)
+
+    def _range_w(self, start_ns: Times, end_ns: Times) -> Values:
+        """Return the range of the readings from each time to another in watts."""
+        watts = np.concatenate((self.profile.start_w[:1], self.profile.end_w))
+        first = np.searchsorted(self._time_ns, start_ns)
+        last = np.searchsorted(self._time_ns, end_ns, "right")
+        parts = (watts[slice(*each)] for each in zip(first.flat, last.flat, strict=True))
+        range_w = [np.ptp(part) if part.size else 0.0 for part in parts]
+        return np.array(range_w).reshape(start_ns.shape)
 
     def _disagreement_j(self, best: Edge, other: Edge, jump_w: Values) -> Values:
         """Return by how much two ways differ, 0 within their uncertainty."""
         noise_j = self._noise_w * math.sqrt(self.spacing_s * (self.settle_s + self.spacing_s))
         allowed_j = AGREE_SIGMAS * np.sqrt(
             best.own_j**2
+            + best.bias_j**2
             + other.own_j**2
+            + other.bias_j**2
             + (self.response.tau_uncertainty_s * (best.tau_w - other.tau_w)) ** 2
             + (self.response.kappa_uncertainty_s * (best.kappa_w - other.kappa_w)) ** 2
             + ((self.phase_s + self._kappa_phase_s) * jump_w) ** 2
@@ -231,6 +255,7 @@ class Edges:
             tau_w=side.watts,
             kappa_w=np.zeros_like(side.watts),
             own_j=np.hypot(own_j, self.counted_j(side.watts)),
+            bias_j=np.zeros_like(side.watts),
             disagreement_j=np.zeros_like(side.watts),
         )
 
@@ -247,6 +272,7 @@ class Edges:
             tau_w=(next_j - joules) / self.spacing_s,
             kappa_w=-jump_w,
             own_j=np.hypot(own_j, self.counted_j(np.maximum(before.watts, after.watts))),
+            bias_j=np.zeros_like(jump_w),
             disagreement_j=np.zeros_like(jump_w),
         )
 

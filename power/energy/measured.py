@@ -96,7 +96,7 @@ class MeasuredPower:
             facts=facts,
             trace=trace,
             profile=profile,
-            holes=hole_ranges(profile),
+            holes=hole_ranges(profile, facts.sensor),
             sensor=sensor,
             edges=edges,
             noise=None if is_counter else Noise(whole, sensor, edges),
@@ -193,13 +193,15 @@ class MeasuredPower:
     def _edges_j(self, windows: Sequence[Window]) -> float:
         """Return the standard uncertainty by the edges.
 
-        The response is common to all of them, so that its error adds up over equal edges.
+        The response is common to all of them, so that its error adds up over equal edges. So may
+        that of the way in which they are judged.
         """
         time_ns, at = np.unique(_array(windows), return_inverse=True)
         weight = np.bincount(at.ravel(), np.tile((-1.0, 1.0), len(windows)))
         edge, response = self.edges.at(time_ns), self.edges.response
         return math.hypot(
             *(weight * edge.own_j),
+            float(np.abs(weight) @ edge.bias_j),
             response.tau_uncertainty_s * float(weight @ edge.tau_w),
             response.kappa_uncertainty_s * float(weight @ edge.kappa_w),
         )

@@ -24,7 +24,7 @@ from wattload.power.energy.trace import Times, Trace, Values
 GAP_PERIODS = 3
 GAP_MIN_S = 3.0
 HOLE_NEAR_NS = NS_PER_S // 2
-"""The power around a hole is that over its own length and so long, on each side."""
+"""The power around a hole is that over its own length on each side, and over at least so long."""
 FOREVER_NS = 1 << 60
 WRAP_FACTOR_MAX = 10.0
 """A decrease that would be this many times the largest other power is not a wrap."""
@@ -115,21 +115,33 @@ def fill_holes(profile: Profile) -> Profile:
     )
 
 
-def hole_ranges(profile: Profile) -> Profile:
-    """Return the holes of a profile, with the range of the power around each in watts.
+def hole_ranges(profile: Profile, sensor: Sensor) -> Profile:
+    """Return where power may be anything in the range around it, as the range in watts.
 
-    The times before the first piece and behind the last are holes as well.
+    These are the holes, the times before the first piece and behind the last, and the time between
+    two reads that are far apart, though a line joins them: but a mean shows that of its window, and
+    a counter all of it. ``observed`` is the share that was not seen.
     """
-    from_ns, to_ns = np.append(0, profile.end_ns), np.append(profile.start_ns, FOREVER_NS)
-    is_hole = from_ns < to_ns
-    from_ns, to_ns = from_ns[is_hole], to_ns[is_hole]
-    near_ns = to_ns - from_ns + HOLE_NEAR_NS
+    length_ns = profile.end_ns - profile.start_ns
+    window_ns = round(sensor.window_s * NS_PER_S) if isinstance(sensor, Boxcar) else 0
+    usual_ns = np.median(length_ns) if length_ns.size else 0
+    is_far = length_ns > (
+        FOREVER_NS if isinstance(sensor, Counter) else max(2 * usual_ns, window_ns)
+    )
+    end_ns, start_ns = np.append(0, profile.end_ns), np.append(profile.start_ns, FOREVER_NS)
+    is_hole = end_ns < start_ns
+    from_ns = np.concatenate((end_ns[is_hole], profile.start_ns[is_far]))
+    to_ns = np.concatenate((start_ns[is_hole], profile.end_ns[is_far]))
+    order = np.argsort(from_ns)
+    from_ns, to_ns = from_ns[order], to_ns[order]
+    unseen_ns = np.maximum(to_ns - from_ns - window_ns, 0)
+    near_ns = np.maximum(unseen_ns, HOLE_NEAR_NS)
     first = np.searchsorted(profile.end_ns, from_ns - near_ns)
     last = np.searchsorted(profile.start_ns, to_ns + near_ns, "right")
     pieces = [slice(*each) for each in zip(first, last, strict=True)]
     range_w = np.array([np.ptp((profile.start_w[each], profile.end_w[each])) for each in pieces])
-    ones = np.ones(range_w.size)
-    return Profile(start_ns=from_ns, end_ns=to_ns, start_w=range_w, end_w=range_w, observed=ones)
+    unseen = unseen_ns / (to_ns - from_ns)
+    return Profile(start_ns=from_ns, end_ns=to_ns, start_w=range_w, end_w=range_w, observed=unseen)
 
 
 def max_gap_ns(period_s: float) -> int:

@@ -258,7 +258,8 @@ class SourceLedger:
         elif base is None:
             why = "no idle power was measured"
         elif not why:
-            why = self._refusal(rests) or uncovered(measured.result(rests).coverage)
+            bases = [each for each in (self.times.before, self.times.after) if each is not None]
+            why = self._refusal([*rests, *bases]) or uncovered(measured.result(rests).coverage)
         if why or base is None:
             return dict.fromkeys(_OF_TAIL, (None, why)) | figures, fields
         rest_s = seconds_of(rests)
@@ -311,9 +312,8 @@ class SourceLedger:
                 measured.sensor.is_aliasing
             ),
             f"no reading covers {missed_s:.2g} s of it": missed_s > HOLE_S,
-            "idle power after the job was not measured, so that before it is subtracted": (
-                bool(tail.windows) and self.after is None
-            ),
+            "idle power after the job was not measured for long enough, so that before it is "
+            "subtracted": (bool(tail.windows) and self.after is None),
             f"it includes the energy of {' and '.join(others)}, which ran at the same time": (
                 bool(others)
             ),

@@ -65,7 +65,9 @@ class Noise:
         self._squares = np.concatenate(([0.0], np.cumsum(change_w**2)))
         self._products = np.concatenate(([0.0, 0.0], np.cumsum(change_w[1:] * change_w[:-1])))
         self._spacing_s, self._phase_s = edges.spacing_s, edges.phase_s
-        self._uneven_s = edges.uneven_s
+        # The longer windows overlap, the less it matters that reads are unevenly spaced.
+        overlap = min(1.0, edges.spacing_s / max(edges.window_s, 1e-9))
+        self._uneven_s = overlap * edges.uneven_s
         self._missed = max(0.0, 1 - edges.window_s / max(edges.spacing_s, 1e-9))
         # The changes by which a mean shows a step have this share of its square, as their sum.
         self._step_share = edges.spacing_s / max(edges.spacing_s + edges.window_s, 1e-9)

@@ -125,7 +125,7 @@ def peak(power: PowerSection) -> PowerSection:
 
 
 def remarks(power: PowerSection) -> PowerSection:
-    return with_energies(power, remarks=lambda _: ("nothing else ran",))
+    return with_energies(power, remarks=lambda each: () if each.remarks else ("it ran alone",))
 
 
 def delay(power: PowerSection) -> PowerSection:

@@ -211,6 +211,14 @@ def saving(rng: np.random.Generator) -> Work:
     return _run({"save": spans}, _levels(rng, 4).tolist(), pauses)
 
 
+def hurrying(rng: np.random.Generator) -> Work:
+    """Short saves that follow each other before readings settle."""
+    starts_s = np.cumsum(rng.uniform(1.8, 2.4, 30)).round(3)
+    ends_s = (starts_s + rng.uniform(0.8, 1.6, 30)).round(3)
+    spans = tuple(zip(starts_s.tolist(), ends_s.tolist(), strict=True))
+    return _run({"save": spans}, _levels(rng, 30).tolist())
+
+
 def noise(values: Floats, rng: np.random.Generator, sigma_w: float = NOISE_W) -> Floats:
     return values + rng.normal(0, sigma_w, values.size)
 
@@ -525,6 +533,10 @@ DOUBTFUL = (
         replace(_SENSORS[name], name=f"{name}, {load.__name__.replace('_', ' ')}", load=load)
         for name in ("1 s mean behind RC", "exponential mean on a 1 s clock")
         for load in (draining, back_to_back)
+    ],
+    *[
+        replace(_SENSORS[name], name=f"{name}, hurrying", load=hurrying)
+        for name in ("1 s mean, sliding", "1 s mean on a 1 s clock")
     ],
     *[
         Kind(f"aliased load, {name}", lambda _: clocked(0.0), Instant(update_period_s=1.0), load)

@@ -56,6 +56,7 @@ def calibrated(declared: Sensor, reader: Reader, seed: int = 1, **changes: objec
 
 CASES: dict[str, tuple[Sensor, Reader, float, float | None]] = {
     "instant": (Instant(), instant, 0.0, 0.0),
+    "noisy instant": (Instant(), lambda *given: noise(instant(*given), given[2], 0.5), 0.0, None),
     "sliding mean": (HALF, sliding(0.5), 0.25, 0.0625),
     "late mean": (Boxcar(window_s=0.5, lag_s=0.2), late(0.2, sliding(0.5)), 0.45, 0.0625),
     "undeclared mean": (Instant(), sliding(0.5), 0.25, 0.0625),
@@ -90,6 +91,7 @@ def test_delay_of_each_sensor_is_found(name: str) -> None:
         assert found.tau_uncertainty_s < 0.05
         assert found.fall_later_s == 0
         assert train_error(found) <= 1.5
+        assert 0 <= found.kappa_s <= found.settle_s
         if kappa_s is not None:
             assert found.kappa_s == pytest.approx(kappa_s, abs=0.02)
 
