@@ -58,6 +58,8 @@ IDLE_DRIFT = 0.1
 much is the uncertainty (k = 2) of the only one."""
 AT_IDLE = 0.05
 """Power at the end of a rest is at idle if it is at most this share above."""
+EDGE_SHARE = 0.001
+"""A disagreement at an edge is remarked if it is more than this share of the energy."""
 HOLE_S = 0.5
 """Holes that are longer are remarked."""
 
@@ -179,7 +181,7 @@ class SourceLedger:
         figures: Figures = dict.fromkeys(_MEASURED, (None, missing))
         if measured is not None and energy_j is not None:
             figures, fields = self._measured_figures(measured, energy_j, windows, tail)
-            fields["remarks"] = self._remarks(measured, windows, tail, others)
+            fields["remarks"] = self._remarks(measured, energy_j, windows, tail, others=others)
         found = [self.facts.evidence, *(result.evidence for result in decisive)]
         figures |= {
             **energies,
@@ -295,8 +297,10 @@ class SourceLedger:
     def _remarks(
         self,
         measured: MeasuredPower,
+        energy_j: float,
         windows: Sequence[Window],
         tail: Tail,
+        *,
         others: Sequence[str],
     ) -> tuple[str, ...]:
         """Return a sentence on each thing that widened an uncertainty of the phase."""
@@ -306,7 +310,7 @@ class SourceLedger:
         before, rested = self._state([self.times.before]), self._state(tail.windows[-1:])
         remarks = {
             f"at an edge, energies by the readings before and after it differ by {edges_j:.3g} J": (
-                edges_j > 0
+                edges_j > EDGE_SHARE * abs(energy_j)
             ),
             f"{self.facts.name} failed its calibration: its mean of a fast load is wrong": (
                 measured.sensor.is_aliasing

@@ -114,10 +114,11 @@ def _means(
             end_w=watts,
             observed=(each_ns <= gap_ns).astype(np.float64),
         )
-        from_ns = end_ns - round(joined_s * NS_PER_S)
+        joined_ns = round(joined_s * NS_PER_S)
+        from_ns = end_ns - joined_ns
         joules, seconds = np.subtract(joined.cumulative(end_ns), joined.cumulative(from_ns))
         is_whole = seconds > joined_s - 1e-6
-        watts = joules / joined_s
+        watts = joules * NS_PER_S / joined_ns
     start_ns = from_ns - round(first_s * NS_PER_S)
     starts_ns, ends_ns = np.array(windows, dtype=np.int64).T
     at = np.searchsorted(starts_ns, start_ns, "right") - 1
