@@ -42,15 +42,14 @@ class RunTimes:
     after: Window | None = None
     rests: Sequence[Window] = ()
 
-    def moments_ns(self) -> list[int]:
-        """Return the times at which power may jump: where work begins or ends."""
-        return [moment for each in self.activity for moment in (each.start_ns, each.end_ns)]
+    def work(self) -> list[Window]:
+        """Return the times of all work: power may jump where it begins or ends."""
+        return [(each.start_ns, each.end_ns) for each in self.activity]
 
     def known(self) -> list[Window]:
         """Return all times of which it is known whether the host worked, in time order."""
-        work = [(each.start_ns, each.end_ns) for each in self.activity]
         idle = [window for window in (self.before, self.after) if window is not None]
-        return sorted([*work, *idle, *self.rests])
+        return sorted([*self.work(), *idle, *self.rests])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

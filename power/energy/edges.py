@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import SLACK_NS
+from wattload.power.energy.integration import Window
 from wattload.power.energy.profile import Profile
 from wattload.power.energy.response import Response
 from wattload.power.energy.sensor import usual_s
@@ -94,12 +95,12 @@ class Edges:
         sensor: SensorRecord,
         *,
         quantum_j: float | None,
-        moments_ns: Sequence[int],
+        work: Sequence[Window],
     ) -> None:
         """Prepare the edges of a profile without holes.
 
-        ``quantum_j`` is a counter's step, ``None`` for readings of power. ``moments_ns`` are all
-        known moments in which power may jump.
+        ``quantum_j`` is a counter's step, ``None`` for readings of power. ``work`` are the times of
+        all known work: power may jump where it begins or ends.
         """
         self.profile = profile
         self.response = response = Response.of(sensor)
@@ -135,7 +136,8 @@ class Edges:
         # A counter's power is a mean since the count before, which must be settled too.
         self._counts_ns = 0 if quantum_j is None else _ns(self.spacing_s)
         self._span_ns = _ns(max(response.settle_s, STEADY_READS * self.spacing_s))
-        self._moments_ns = np.unique(np.array(moments_ns, dtype=np.int64))
+        self._starts_ns, self._ends_ns = np.sort(np.array(work, np.int64).reshape(-1, 2), axis=0).T
+        self._moments_ns = np.unique(np.concatenate((self._starts_ns, self._ends_ns)))
 
     def at(self, time_ns: Times) -> Edge:
         """Return the edges at some moments."""
@@ -144,9 +146,15 @@ class Edges:
         last_ns = np.append(self._moments_ns, -FAR_NS)[at]
         at = np.searchsorted(self._moments_ns, time_ns + SLACK_NS, "right")
         next_ns = np.append(self._moments_ns, FAR_NS)[at]
-        # A response that was not calibrated has longer to settle if no other edge comes before.
+        # A response that was not calibrated has longer to settle if no work comes before: power may
+        # be another one by then.
+        starts, ends = (
+            np.searchsorted(each_ns, time_ns + SLACK_NS, "right")
+            for each_ns in (self._starts_ns, self._ends_ns)
+        )
+        is_rest = starts == ends
         free_ns = np.minimum(next_ns, self._time_ns[-1]) - time_ns - self._counts_ns - self._span_ns
-        settle_ns = np.clip(free_ns, least_ns, _ns(self.settle_s))
+        settle_ns = np.where(is_rest, np.clip(free_ns, least_ns, _ns(self.settle_s)), least_ns)
         settled_ns = np.minimum(last_ns + _ns(self.settle_s) + self._counts_ns, time_ns - half_ns)
         start_ns = np.maximum(time_ns - self._span_ns, settled_ns)
         is_alone = last_ns <= time_ns - least_ns, next_ns >= time_ns + least_ns
@@ -172,7 +180,7 @@ class Edges:
         at = np.searchsorted(self._time_ns, start_ns)
         other = self._one_sided(time_ns, at, late)
         differ_j = self._disagreement_j(best, other, np.abs(late.watts - before.watts))
-        is_fall = (start_ns > time_ns) & late.is_known & (late.watts < before.watts)
+        is_fall = is_rest & (start_ns > time_ns) & late.is_known & (late.watts < before.watts)
         differ_j = np.where(is_fall, differ_j, 0.0)
         return replace(
             best,

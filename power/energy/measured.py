@@ -85,7 +85,7 @@ class MeasuredPower:
             whole,
             sensor,
             quantum_j=facts.sensor.quantum_j if isinstance(facts.sensor, Counter) else None,
-            moments_ns=times.moments_ns(),
+            work=times.work(),
         )
         pulses_w = [
             Readings.of(each, facts).profile.end_w

@@ -52,7 +52,7 @@ def statistics(
         own = response(window_s, tau_uncertainty_s=0.0)
     trace = trace_of(times_s, values, channel=source.figure_channel)
     profile = profile_of(trace, source.sensor, period_s=0.1)
-    edges = Edges(profile, own, quantum_j=None, moments_ns=[])
+    edges = Edges(profile, own, quantum_j=None, work=[])
     return power_statistics(profile, edges, source, windows)
 
 
