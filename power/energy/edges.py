@@ -22,7 +22,7 @@ from wattload.core.record.energy import SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import SLACK_NS
 from wattload.power.energy.integration import Window
-from wattload.power.energy.profile import Profile
+from wattload.power.energy.profile import FOREVER_NS, Profile
 from wattload.power.energy.response import Response
 from wattload.power.energy.sensor import usual_s
 from wattload.power.energy.trace import Times, Values
@@ -50,7 +50,6 @@ far their delay scatters, its standard uncertainty is at least this share of an 
 WORK_LATE_S = 0.1
 """Work begins and ends up to so long within its edges on a busy host. That is no disagreement
 between the energies of both sides."""
-FAR_NS = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +142,9 @@ class Edges:
         """Return the edges at some moments."""
         least_ns, half_ns = _ns(self.response.settle_s), self._span_ns // 2
         at = np.searchsorted(self._moments_ns, time_ns - SLACK_NS) - 1
-        last_ns = np.append(self._moments_ns, -FAR_NS)[at]
+        last_ns = np.append(self._moments_ns, -FOREVER_NS)[at]
         at = np.searchsorted(self._moments_ns, time_ns + SLACK_NS, "right")
-        next_ns = np.append(self._moments_ns, FAR_NS)[at]
+        next_ns = np.append(self._moments_ns, FOREVER_NS)[at]
         # A response that was not calibrated has longer to settle if no work comes before: power may
         # be another one by then.
         starts, ends = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattload.core.power import Boxcar, Sensor, SourceFacts
 from wattload.core.record.energy import SensorRecord
@@ -65,14 +66,15 @@ def _is_pinned(watts: Values) -> bool:
     ends = np.flatnonzero(np.diff(is_most, prepend=False, append=False))
     lengths = ends[1::2] - ends[::2]
     is_turn = np.diff(watts[1:]) * np.diff(watts[:-1]) < 0
+
+    def vary(which: NDArray[np.bool_]) -> bool:
+        return bool(which.sum() >= VARY_UPDATES and is_turn[which].mean() > VARY_TURNS)
+
     is_free = ~is_most[1:-1]
-    is_loaded = is_free & (watts[1:-1] > (watts.min() + watts.max()) / 2)
-    all_vary, loaded_vary = (
-        each.sum() >= VARY_UPDATES and is_turn[each].mean() > VARY_TURNS
-        for each in (is_free, is_loaded)
-    )
+    is_loaded = is_free & (watts[1:-1] > (watts.min() + watts.max()) / 2)  # nearer to it than idle
     is_again = lengths.size >= PINNED_TIMES
-    return bool(lengths.max() >= PINNED_UPDATES and (all_vary or (is_again and loaded_vary)))
+    is_long = lengths.max() >= PINNED_UPDATES
+    return bool(is_long and (vary(is_free) or (is_again and vary(is_loaded))))
 
 
 def saturated(peaks: Trace | None, facts: SourceFacts) -> Refused | None:

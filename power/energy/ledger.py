@@ -163,10 +163,10 @@ def mark_chosen(
 
     ``sensors`` are those used, by name and device of the source. Measured energies come first, but
     those of a sensor that did not respond to its calibration after the others; bounds and data
-    sheets are last. Within each of these, an energy with a total
-    uncertainty is preferred, the smallest first; then an energy without one, by its evidence and
-    the known parts of its uncertainty; then an interval; then an upper bound. A record without a
-    figure is never chosen, a data sheet only on request (``takes_declared``).
+    sheets are last. Within each of these, an energy with a total uncertainty is preferred, the
+    smallest first; then an energy without one, by its evidence and the known parts of its
+    uncertainty; then an interval; then an upper bound. A record without a figure is never chosen, a
+    data sheet only on request (``takes_declared``).
     """
     usable = [
         each

@@ -137,10 +137,16 @@ class SourceLedger:
         """The sensor as its energies use it, ``None`` without readings."""
         return None if self.measured is None else self.measured.sensor
 
+    @property
+    def _unmeasured(self) -> str:
+        """Why there is no measured power."""
+        lacks = "too few readings" if self.facts.measures else "no power sensor"
+        return f"{self.facts.name} has {lacks}"
+
     def idle_w(self) -> ValueOrReason:
         """Return idle power: the mean of both idle times, or the only one."""
         if self.measured is None:
-            return None, f"{self.facts.name} has no power sensor"
+            return None, self._unmeasured
         window = self.times.before
         refused = self._refusal([window] if window is not None else [])
         known = [idle.watts for idle in (self.before, self.after) if idle is not None]
@@ -177,7 +183,7 @@ class SourceLedger:
         else:
             idle = self.idle_w()
         measured, fields = self.measured, dict[str, Any]()
-        missing = f"{self.facts.name} has no power sensor" if measured is None else why
+        missing = self._unmeasured if measured is None else why
         figures: Figures = dict.fromkeys(_MEASURED, (None, missing))
         if measured is not None and energy_j is not None:
             figures, fields = self._measured_figures(measured, energy_j, windows, tail)

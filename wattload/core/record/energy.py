@@ -235,8 +235,8 @@ class WrittenRecord(Observed):
 class CalibrationRecord(Frozen):
     """What a calibration by a known load observed of one source: its facts, without conclusions.
 
-    ``pulses`` and ``train`` are the start and end of each interval of load, the pulses at irregular
-    times and the train at a high frequency. These times and those of the readings (``time_ns``,
+    ``pulses`` and ``train`` are the start and end of each interval of load, the pulses at many
+    phases of an update, the train fast. These times and those of the readings (``time_ns``,
     ``values``, ``None`` for a failed read) are in ns since ``origin_ns`` of CLOCK_MONOTONIC.
     ``values`` are in watts, or in joules for a counter. ``utc`` is when it began, ``run_id`` the
     run in which it was made, empty for one made by itself. ``key`` names what it holds for: the
