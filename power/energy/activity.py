@@ -46,10 +46,13 @@ class RunTimes:
         """Return the times of all work: power may jump where it begins or ends."""
         return [(each.start_ns, each.end_ns) for each in self.activity]
 
+    def idle(self) -> list[Window]:
+        """Return the idle times that there were."""
+        return [window for window in (self.before, self.after) if window is not None]
+
     def known(self) -> list[Window]:
         """Return all times of which it is known whether the host worked, in time order."""
-        idle = [window for window in (self.before, self.after) if window is not None]
-        return sorted([*self.work(), *idle, *self.rests])
+        return sorted([*self.work(), *self.idle(), *self.rests])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ class Edges:
         self._noise_w = math.hypot(sensor.noise_w, sensor.step_w / math.sqrt(12))
         self._quantum_j, self._update_s = quantum_j, sensor.update_s
         self._time_ns = np.concatenate((profile.start_ns[:1], profile.end_ns))
-        watts = np.concatenate((profile.start_w[:1], profile.end_w))
+        self._watts = watts = np.concatenate((profile.start_w[:1], profile.end_w))
         self._mean_w = float(watts.mean())
         self._sums_w = np.concatenate(([0.0], np.cumsum(watts - self._mean_w)))
         self._sums_w2 = np.concatenate(([0.0], np.cumsum((watts - self._mean_w) ** 2)))
@@ -228,10 +228,9 @@ class Edges:
 
     def _range_w(self, start_ns: Times, end_ns: Times) -> Values:
         """Return the range of the readings from each time to another in watts."""
-        watts = np.concatenate((self.profile.start_w[:1], self.profile.end_w))
         first = np.searchsorted(self._time_ns, start_ns)
         last = np.searchsorted(self._time_ns, end_ns, "right")
-        parts = (watts[slice(*each)] for each in zip(first.flat, last.flat, strict=True))
+        parts = (self._watts[slice(*each)] for each in zip(first.flat, last.flat, strict=True))
         range_w = [np.ptp(part) if part.size else 0.0 for part in parts]
         return np.array(range_w).reshape(start_ns.shape)
 

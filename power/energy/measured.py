@@ -70,8 +70,7 @@ class MeasuredPower:
         calibrations: Sequence[CalibrationRecord],
     ) -> Self:
         """Return the power that a profile with at least one piece shows."""
-        quiet = [window for window in (times.before, times.after) if window is not None]
-        sensor = sensor_record(facts, profile, quiet, calibrations)
+        sensor = sensor_record(facts, profile, times.idle(), calibrations)
         whole = fill_holes(profile)
         is_counter = isinstance(facts.sensor, Counter)
         remarks = []

@@ -266,8 +266,9 @@ class SourceLedger:
         elif base is None:
             why = "no idle power was measured"
         elif not why:
-            bases = [each for each in (self.times.before, self.times.after) if each is not None]
-            why = self._refusal([*rests, *bases]) or uncovered(measured.result(rests).coverage)
+            why = self._refusal([*rests, *self.times.idle()]) or uncovered(
+                measured.result(rests).coverage
+            )
         if why or base is None:
             return dict.fromkeys(_OF_TAIL, (None, why)) | figures, fields
         rest_s = seconds_of(rests)
