@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 THOROUGH = (
-    "browser", "containers", "docs", "packaging", "tools",
+    "browser", "cluster", "containers", "docs", "packaging", "tools",
     # Many runs, kills and floods; what they judge has faster tests of its own.
     "loaders/dlio/test_dlio.py",
     "power/sampler/test_death.py", "power/sampler/test_recording.py",
