@@ -36,7 +36,7 @@ def read(kind: type[Part], reason: str, /, **values: Any) -> Part:
     return kind(**dict.fromkeys(gaps), **values, missing=dict.fromkeys(gaps, reason))
 
 
-def host(name: str, *, end_ns: int, virtual: bool) -> HostRecord:
+def host(name: str, *, end_ns: int, virtual: bool, boot_ns: int = 0) -> HostRecord:
     """Return a host of two CPUs, or of 96 where it is no guest."""
     facts = read(
         HostFacts,
@@ -55,16 +55,19 @@ def host(name: str, *, end_ns: int, virtual: bool) -> HostRecord:
         transparent_huge_pages="madvise",
         hypervisor="kvm" if virtual else "none",
     )
-    return HostRecord(facts=facts, before=_host_state(0, 100.0), after=_host_state(end_ns, 160.0))
+    before, after = _host_state(boot_ns, 0, 100.0), _host_state(boot_ns, end_ns - boot_ns, 160.0)
+    return HostRecord(facts=facts, before=before, after=after)
 
 
-def _host_state(monotonic_ns: int, busy_s: float) -> HostState:
+def _host_state(boot_ns: int, since_ns: int, busy_s: float) -> HostState:
     return read(
         HostState,
         "no /proc/pressure on this kernel",
-        clock=ClockAnchor(monotonic_ns=monotonic_ns, realtime_ns=REALTIME_OFFSET_NS + monotonic_ns),
+        clock=ClockAnchor(
+            monotonic_ns=boot_ns + since_ns, realtime_ns=REALTIME_OFFSET_NS + since_ns
+        ),
         cpu_busy_s=busy_s,
-        cpu_total_s=2000.0 + 2 * monotonic_ns / 1e9,
+        cpu_total_s=2000.0 + 2 * since_ns / 1e9,
         steal_s=0.4 + busy_s / 1000,
         load_1min=0.6,
         memory_available_bytes=20_000_000_000,

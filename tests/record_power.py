@@ -125,6 +125,7 @@ def _power_tables(scenario: Scenario, trace: Trace) -> list[pa.Table]:
         "source": _source(scenario),
         "device": scenario.serial,
         "evidence": _evidence(scenario).value,
+        "host": scenario.host,
     }
     channels: dict[str, NDArray[np.float64] | float] = {"power_state": float(scenario.state)}
     if _is_measured(scenario):
@@ -158,6 +159,7 @@ def _block_rows(scenario: Scenario, bins: Sequence[Bins], time_ns: NDArray[np.in
                 channel=channel,
                 values=np.cumsum(moved) + 1e12,
                 evidence="none",
+                host=scenario.host,
             )
         )
     return pa.concat_tables(tables)

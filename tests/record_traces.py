@@ -69,7 +69,7 @@ def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
         steps.append(
             ("parquet_to_binary", True, scenario.seconds / 2, rate * 0.1, rate * 0.2, True)
         )
-    plans, start_ns = [], START_NS
+    plans, start_ns = [], START_NS + scenario.boot_ns
     for name, timed, seconds, read_rate, write_rate, bursty in steps:
         plan = PhasePlan(
             name=name,
@@ -101,14 +101,15 @@ def draw_bins(phase: PhasePlan, random: np.random.Generator) -> Bins:
     )
 
 
-def throughput_table(bins: Sequence[Bins], host: str, ranks: int) -> pa.Table:
-    """Return the throughput trace; rank 0 has what does not divide by the number of ranks."""
+def throughput_table(bins: Sequence[Bins], scenario: Scenario) -> pa.Table:
+    """Return the throughput trace; the first rank has what does not divide by their number."""
+    host, ranks = scenario.host, scenario.ranks
     columns: dict[str, list[object]] = {name: [] for name in _THROUGHPUT.names}
     for part in bins:
         for rank in range(ranks):
             columns["time_ns"] += part.time_ns.tolist()
             columns["host"] += [host] * part.time_ns.size
-            columns["rank"] += [rank] * part.time_ns.size
+            columns["rank"] += [scenario.first_rank + rank] * part.time_ns.size
             columns["phase"] += [part.phase.name] * part.time_ns.size
             columns["read_bytes"] += share(part.read_bytes, rank, ranks).tolist()
             columns["written_bytes"] += share(part.written_bytes, rank, ranks).tolist()
@@ -154,6 +155,7 @@ def power_rows(
     channel: str,
     values: NDArray[np.float64] | float,
     evidence: str,
+    host: str,
 ) -> pa.Table:
     """Return the samples of one channel of one device."""
     count = time_ns.size
@@ -166,6 +168,7 @@ def power_rows(
             "channel": [channel] * count,
             "value": np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)),
             "evidence": [evidence] * count,
+            "host": [host] * count,
         },
         schema=_POWER,
     )
@@ -195,5 +198,6 @@ _POWER = pa.schema(
         ("channel", pa.string()),
         ("value", pa.float64()),
         ("evidence", pa.string()),
+        ("host", pa.string()),
     ]
 )

@@ -77,7 +77,10 @@ class Scenario:
     state: int = 0
     virtual: bool = True
     ranks: int = 1
+    first_rank: int = 0
     host: str = "box"
+    boot_ns: int = 0
+    """CLOCK_MONOTONIC of the host at the start of the run."""
     path: str = "/mnt/ssd"
     serial: str = "S4EVNX0R900001"
     model: str = "MICRON_6550_MTFDLAL61T4TGA"
@@ -97,7 +100,7 @@ def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
             name=part.phase.name,
             parent=None,
             host=scenario.host,
-            rank=rank,
+            rank=scenario.first_rank + rank,
             timed=part.phase.timed,
             start_ns=part.phase.start_ns,
             end_ns=part.phase.end_ns,
@@ -253,7 +256,7 @@ def make_run(scenario: Scenario) -> tuple[RunRecord, dict[str, pa.Table]]:
     )
     record = record.model_copy(update={"metrics": metrics_of(record)})
     return record, {
-        "throughput": throughput_table(bins, scenario.host, scenario.ranks),
+        "throughput": throughput_table(bins, scenario),
         "power": samples,
     }
 
@@ -310,10 +313,12 @@ def _machine(scenario: Scenario, end_ns: int) -> dict[str, Any]:
     virtual = scenario.virtual
     drive = record_machine.controller(host, serial, model, scenario.state, 9_000_000_000)
     return {
-        "hosts": (record_machine.host(host, end_ns=end_ns, virtual=virtual),),
+        "hosts": (
+            record_machine.host(host, boot_ns=scenario.boot_ns, end_ns=end_ns, virtual=virtual),
+        ),
         "ranks": tuple(
             read(RankRecord, "not kept", rank=rank, host=host, pid=4000 + rank, cpu_s=31.0)
-            for rank in range(scenario.ranks)
+            for rank in range(scenario.first_rank, scenario.first_rank + scenario.ranks)
         ),
         "targets": (
             record_machine.target(scenario.path, host, serial=serial, model=model, virtual=virtual),
@@ -326,6 +331,55 @@ def write_run(folder: Path, scenario: Scenario) -> Path:
     """Write one run's folder under ``folder`` and return it."""
     record, traces = make_run(scenario)
     return write_made_run(folder / scenario.run_id, record, traces)
+
+
+def make_cluster(scenarios: Sequence[Scenario]) -> tuple[RunRecord, dict[str, pa.Table]]:
+    """Return one run of several hosts, each with the ranks, drive and power of a scenario."""
+    runs = [make_run(scenario) for scenario in scenarios]
+    records = [record for record, _ in runs]
+    first = records[0]
+    spans = tuple(span for record in records for span in record.spans)
+    whole = replace(scenarios[0], ranks=sum(each.ranks for each in scenarios))
+    power = first.power.model_copy(
+        update={
+            name: tuple(part for record in records for part in getattr(record.power, name))
+            for name in ("sources", "states", "energy")
+        }
+    )
+    joined = {
+        name: tuple(part for record in records for part in getattr(record, name))
+        for name in ("hosts", "ranks", "targets", "controllers", "counters")
+    }
+    workload = _workload(whole, spans, phase_windows(spans))
+    record = first.model_copy(
+        update={**joined, "spans": spans, "power": power, "workload": workload}
+    )
+    record = record.model_copy(update={"metrics": metrics_of(record)})
+    return record, {
+        name: pa.concat_tables([traces[name] for _, traces in runs])
+        for name in ("throughput", "power")
+    }
+
+
+def cluster_of(*hosts: str, slow: str = "", **scenario: Any) -> list[Scenario]:
+    """Return a scenario for each host, with a drive and a clock of its own.
+
+    Each reads as much; the ``slow`` one needs a quarter more time.
+    """
+    common = Scenario(**{"virtual": False, **scenario})
+    return [
+        replace(
+            common,
+            host=host,
+            serial=f"S4EVNX0R90000{number}",
+            seed=common.seed + number,
+            first_rank=number * common.ranks,
+            boot_ns=number * 1_000_000_000_000,
+            seconds=common.seconds * (1.25 if host == slow else 1.0),
+            rate_bytes_per_s=common.rate_bytes_per_s * (0.8 if host == slow else 1.0),
+        )
+        for number, host in enumerate(hosts)
+    ]
 
 
 def write_made_run(folder: Path, record: RunRecord, traces: Mapping[str, pa.Table]) -> Path:

@@ -177,13 +177,15 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
     ]
     unread = record.unread_drives(phase)
     if unread or not parts:
+        is_one = len(record.hosts) == 1
+        names = [drive if is_one else f"{drive} of {host}" for host, drive in unread]
         choice = record.power.choice if parts else record.power.unmeasured_text
         return Energy(
             phase=phase,
             seconds=seconds,
             moved_bytes=moved_bytes,
             evidence=Evidence.NONE,
-            reason=f"no energy figure for {', '.join(unread)}: {choice}" if parts else choice,
+            reason=f"no energy figure for {', '.join(names)}: {choice}" if parts else choice,
         )
     return _summed(record, parts, phase, moved_bytes)
 

@@ -168,7 +168,7 @@ def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
         assert sum(each or 0 for each in moved) == window.read_bytes + window.written_bytes
     whole = next(window for window in windows if window.name == "write")
     assert moved_bytes(windows) == whole.read_bytes + whole.written_bytes
-    assert drive_energy(section, windows)["energy_in_window_j"] == energies["write"].energy_j
+    assert drive_energy(section, windows, ())["energy_in_window_j"] == energies["write"].energy_j
 
 
 def _mark(time_ns: int, written_bytes: int) -> Mark:
@@ -312,7 +312,7 @@ def _window(windows: tuple[PhaseWindow, ...], index: int, **changes: Any) -> Pha
 
 def test_total_is_the_sum_of_the_timed_phases() -> None:
     record = _record()
-    total_j = drive_energy(record.power, record.windows)["energy_in_window_j"]
+    total_j = drive_energy(record.power, record.windows, ())["energy_in_window_j"]
     assert total_j is not None
     assert total_j == sum(energy.energy_j or 0.0 for energy in record.power.energy)
 
@@ -323,7 +323,7 @@ def test_phases_that_share_time_have_no_sum() -> None:
     shared = two.model_copy(
         update={"start_ns": one.start_ns, "intervals": ((one.start_ns, two.end_ns),)}
     )
-    assert drive_energy(record.power, (one, shared))["energy_in_window_j"] is None
+    assert drive_energy(record.power, (one, shared), ())["energy_in_window_j"] is None
 
 
 def test_a_part_without_a_figure_leaves_no_sum() -> None:
@@ -332,4 +332,4 @@ def test_a_part_without_a_figure_leaves_no_sum() -> None:
     missing = {**first.missing, "energy_j": "it was not read"}
     gone = first.model_copy(update={"energy_j": None, "missing": missing})
     power = record.power.model_copy(update={"energy": (gone, *others)})
-    assert drive_energy(power, record.windows)["energy_in_window_j"] is None
+    assert drive_energy(power, record.windows, ())["energy_in_window_j"] is None

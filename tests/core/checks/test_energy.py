@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.core.checks.changed_records import (
     with_power,
     with_source,
 )
+from tests.records import cluster_of, make_cluster
 from wattload.core.power import Evidence, PowerBin, Scope
 from wattload.core.record.energy import (
     EnergyRecord,
@@ -23,6 +25,7 @@ from wattload.core.record.energy import (
     PowerStatistics,
 )
 from wattload.core.record.run import RunRecord
+from wattload.reports.runs.energy import phase_energies
 
 
 @pytest.mark.parametrize(("coverage", "verdict"), [(1.0, "pass"), (0.97, "warn"), (0.9, "fail")])
@@ -31,6 +34,18 @@ def test_coverage_is_judged_at_99_and_95_percent(coverage: float, verdict: str) 
     energy = tuple(e.model_copy(update={"coverage": coverage}) for e in record.power.energy)
     power = record.power.model_copy(update={"energy": energy})
     assert check(changed(record, power=power), "power_coverage").verdict == verdict
+
+
+def test_a_host_whose_drive_has_no_source_leaves_the_energy_unchecked() -> None:
+    """Of three hosts, one has a virtual disk and no meter: a sum would be of two drives."""
+    *others, last = cluster_of("ada", "bob", "cyd", power="measured")
+    record, _ = make_cluster([*others, replace(last, virtual=True, power="none")])
+    (found,) = [each for each in checks(record, "power_coverage") if each.verdict != "pass"]
+    assert (found.verdict, found.mandatory) == ("not_checked", True)
+    assert found.sentence.startswith("On cyd: ")
+    (energy,) = phase_energies(record)
+    assert energy.energy_j is None
+    assert "vda of cyd" in energy.reason
 
 
 def test_power_without_a_source_is_not_checked_and_bars_a_verdict() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.allocation import punch, unwrite
-from tests.core.checks.changed_records import changed, check, record_of, utilisations
-from tests.records import Scenario, make_run
+from tests.core.checks.changed_records import changed, check, checks, record_of, utilisations
+from tests.records import Scenario, cluster_of, make_cluster, make_run
 from tests.reports.gpu_reads import reads_run
 from wattload.core.checks.io import path_check, written_bytes, written_extents_check
 from wattload.core.errors import DataError
@@ -110,6 +110,39 @@ def test_a_ratio_in_range_proves_nothing_with_other_traffic() -> None:
     found = check(changed(record, counters=counters), "device_bytes")
     assert found.verdict == "warn"
     assert "other traffic" in found.sentence
+
+
+def test_each_host_is_judged_by_its_own_block_counters() -> None:
+    """Three hosts are named, but only the first one's drive moved anything."""
+    record, _ = make_cluster(cluster_of("ada", "bob", "cyd"))
+    counters = tuple(
+        counter
+        if counter.host == "ada"
+        else counter.model_copy(update={"read_bytes": 0, "written_bytes": 0})
+        for counter in record.counters
+    )
+    found = checks(changed(record, counters=counters), "device_bytes_read_read")
+    assert {each.name.rpartition("_")[2]: each.verdict for each in found} == {
+        "ada": "pass",
+        "bob": "fail",
+        "cyd": "fail",
+    }
+
+
+def test_a_host_that_moved_nothing_fails_the_run() -> None:
+    record, _ = make_cluster(cluster_of("ada", "bob", "cyd"))
+    assert check(record, "hosts_took_part").verdict == "pass"
+    spans = tuple(span for span in record.spans if span.host != "cyd" or not span.timed)
+    found = check(changed(record, spans=spans), "hosts_took_part")
+    assert found.verdict == "fail"
+    assert "cyd" in found.sentence
+
+
+def test_each_host_has_the_queue_of_its_ranks() -> None:
+    record, _ = make_cluster(cluster_of("ada", "bob", "cyd", ranks=2))
+    sizes = {"queue_depth_asked": 24, "block_bytes_asked": 1_048_576}
+    asked = changed(record, workload=record.workload.model_copy(update=sizes))
+    assert [each.figures["asked"] for each in checks(asked, "queue_depth_read")] == [8, 8, 8]
 
 
 def test_device_bytes_without_a_device_counter_are_not_checked() -> None:

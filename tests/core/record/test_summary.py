@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.core.checks.changed_records import record_of, with_energy, with_power
+from tests.records import cluster_of, make_cluster
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy, summary_of
 
@@ -32,7 +34,7 @@ def phases(*tails_j: float | None) -> RunRecord:
 
 
 def total(record: RunRecord) -> dict[str, Any]:
-    return drive_energy(record.power, record.windows)
+    return drive_energy(record.power, record.windows, ())
 
 
 def test_energy_for_the_work_is_that_in_the_windows_and_all_tails() -> None:
@@ -73,8 +75,20 @@ def test_phases_that_ran_at_the_same_time_have_no_sum() -> None:
         window.model_copy(update={"intervals": first.intervals}) if window.timed else window
         for window in record.windows
     )
-    found = drive_energy(record.power, windows)
+    found = drive_energy(record.power, windows, ())
     assert found["missing"]["energy_in_window_j"] == "phases ran at the same time"
+
+
+def test_a_host_whose_drive_has_no_figure_leaves_no_sum() -> None:
+    first, *others = cluster_of("ada", "bob", "cyd", power="measured")
+    whole, _ = make_cluster([first, *others])
+    assert summary_of(whole)["drive_energy"]["energy_for_work_j"] == pytest.approx(
+        sum(energy.work_j or 0.0 for energy in whole.power.energy)
+    )
+    part, _ = make_cluster([replace(first, power="none"), *others])
+    found = summary_of(part)["drive_energy"]
+    assert found["energy_for_work_j"] is None
+    assert found["missing"]["energy_for_work_j"] == f"no energy figure for {first.serial} of ada"
 
 
 def test_the_summary_names_both_energies_of_each_chosen_source() -> None:

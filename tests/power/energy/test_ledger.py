@@ -185,9 +185,9 @@ def test_energies_of_gpu_and_node_are_reported_in_addition() -> None:
     assert [record.chosen for record in records] == [True, True, True]
     assert [record.energy_j for record in records] == pytest.approx([720, 24000, 4200])
     section = PowerSection(requested="auto", choice="", idle_s=0, energy=records)
-    assert drive_energy(section, [READ])["energy_in_window_j"] == pytest.approx(720)
+    assert drive_energy(section, [READ], ())["energy_in_window_j"] == pytest.approx(720)
     beside = section.model_copy(update={"energy": records[1:]})
-    assert drive_energy(beside, [READ])["energy_in_window_j"] is None
+    assert drive_energy(beside, [READ], ())["energy_in_window_j"] is None
     for record in records[1:]:
         assert "for drives only" in record.missing["net_j"]
         assert record.missing["tail_j"] == "only drives have a tail"

@@ -158,7 +158,7 @@ def long_enough(record: RunRecord) -> Sequence[Check]:
         sentence += f", with {min(samples)} power samples, under {FEW_SAMPLES}" if few else ""
         checks.append(
             judged(
-                f"short_run_{window.name}",
+                f"short_run_{window.name}{of_host(record, window.host)}",
                 sentence,
                 ": caches and edge effects matter",
                 holds=not (short or few),
@@ -247,6 +247,8 @@ def ran_throughout(record: RunRecord) -> Sequence[Check]:
     who = "the rank's own process" if len(ranks) == 1 else "the ranks' own processes"
     if min(ranks.values()) < worst_s / 2:
         who = f"the own process of rank {max(ranks, key=lambda rank: ranks[rank])}"
+    if len(record.hosts) > 1:
+        who += f" on {window.host}"
     return [
         judged(
             "ran_throughout",
@@ -274,7 +276,7 @@ def _stopped_s(record: RunRecord, window: PhaseWindow) -> dict[int, float]:
 
 
 def _halves_agree(record: RunRecord, window: PhaseWindow) -> Check:
-    name = f"steady_{window.name}"
+    name = f"steady_{window.name}{of_host(record, window.host)}"
     count = len(window.intervals)
     halves = window.half_rates_bytes_per_s
     if halves is None:

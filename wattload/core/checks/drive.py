@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wattload.core.checks.verdicts import judged, no_drive, unknown
+from wattload.core.checks.verdicts import judged, no_drive, of_host, on_host, unknown
 from wattload.core.record.energy import PowerSettingRecord, PowerStateRecord, ThrottlingRecord
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
@@ -39,7 +39,7 @@ _COUNTED = {
 def link_at_maximum(record: RunRecord) -> Sequence[Check]:
     """Compare each controller's current PCIe link with the drive's maximum."""
     if record.controllers:
-        return [_link(controller) for controller in record.controllers]
+        return [on_host(record, each.facts.host, _link(each)) for each in record.controllers]
     return [no_drive("link_at_maximum", "the link")]
 
 
@@ -75,7 +75,7 @@ def write_granularity(record: RunRecord) -> Sequence[Check]:
     states = [(each.facts, each.before) for each in record.controllers]
     return [
         judged(
-            f"write_granularity_{facts.serial}",
+            f"write_granularity_{facts.serial}{of_host(record, facts.host)}",
             f"Writes of {block_bytes} bytes went to {facts.name}, which prefers multiples of "
             f"{state.preferred_write_bytes}",
             ": it writes more to its media than it is given",
@@ -94,13 +94,17 @@ def power_state_held(record: RunRecord) -> Sequence[Check]:
     that has entered a sleep state after its last I/O proves neither that it left the requested
     state during the work nor that it kept it.
     """
-    return [_state_held(record, each) for each in record.power.states if each.requested is not None]
+    return [
+        on_host(record, each.host, _state_held(record, each))
+        for each in record.power.states
+        if each.requested is not None
+    ]
 
 
 def power_setting_held(record: RunRecord) -> Sequence[Check]:
     """Compare the other requested settings with the values read before and after the run."""
     return [
-        _setting_held(state, setting)
+        on_host(record, state.host, _setting_held(state, setting))
         for state in record.power.states
         for setting in state.settings
         if setting.option not in _NOT_CAPS
@@ -110,7 +114,7 @@ def power_setting_held(record: RunRecord) -> Sequence[Check]:
 def saved_settings_kept(record: RunRecord) -> Sequence[Check]:
     """Compare a drive's saved values before and after the run: no run may change them."""
     return [
-        _saved_kept(state.serial, kept)
+        on_host(record, state.host, _saved_kept(state.serial, kept))
         for state in record.power.states
         if (kept := dict(_saved(state)))
     ]
@@ -288,7 +292,9 @@ def throttled(record: RunRecord) -> Sequence[Check]:
     """
     if not record.controllers:
         return [no_drive("throttled", "throttling")]
-    return [_throttled(record, controller) for controller in record.controllers]
+    return [
+        on_host(record, each.facts.host, _throttled(record, each)) for each in record.controllers
+    ]
 
 
 def _throttled(record: RunRecord, controller: ControllerRecord) -> Check:

@@ -45,20 +45,22 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
         groups[energy.host, energy.phase, energy.device, energy.scope].append(energy)
     checks = [check for group in groups.values() for check in _coverages(record, group)]
     covered = {(host, phase) for host, phase, _, scope in groups if scope is Scope.DRIVE}
-    bare = [w for w in record.timed_windows() if (w.host, w.name) not in covered]
+    bare = [(w.host, w.name) for w in record.timed_windows() if (w.host, w.name) not in covered]
     if bare:
-        phases = ", ".join(dict.fromkeys(window.name for window in bare))
+        phases = ", ".join(dict.fromkeys(phase for _, phase in bare))
+        hosts = dict.fromkeys(host for host, _ in bare)
+        of_some = f"On {', '.join(hosts)}: " if len(hosts) < len(record.hosts) else ""
         checks.append(
             unknown(
                 "power_coverage",
-                record.power.choice,
+                of_some + record.power.choice,
                 cause=_cause(record),
                 figures={"phases": phases},
                 mandatory=True,
             )
         )
-    read = {(phase, device) for _, phase, device, scope in groups if scope is Scope.DRIVE}
-    return [*checks, *_unread(record, {window.name for window in bare}, read)]
+    read = {(host, phase, device) for host, phase, device, scope in groups if scope is Scope.DRIVE}
+    return [*checks, *_unread(record, {*bare}, read)]
 
 
 def _cause(record: RunRecord) -> str:
@@ -69,18 +71,18 @@ def _cause(record: RunRecord) -> str:
 
 
 def _unread(
-    record: RunRecord, bare: Container[str], read: Container[tuple[str, str]]
+    record: RunRecord, bare: Container[tuple[str, str]], read: Container[tuple[str, str, str]]
 ) -> Sequence[Check]:
     """Return a check per drive without a power source: the total energy lacks these drives."""
     return [
         unknown(
-            f"power_coverage_{phase}_{serial}",
-            f"No source reads the power of {serial}: {record.power.choice}",
+            f"power_coverage_{phase}_{drive}{of_host(record, host)}",
+            f"No source reads the power of {drive}: {record.power.choice}",
             mandatory=True,
         )
         for phase in dict.fromkeys(window.name for window in record.timed_windows())
-        for serial in record.unread_drives(phase)
-        if phase not in bare and (phase, serial) not in read
+        for host, drive in record.unread_drives(phase)
+        if (host, phase) not in bare and (host, phase, drive) not in read
     ]
 
 

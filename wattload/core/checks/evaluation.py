@@ -15,6 +15,7 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 
 ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
+    io.hosts_took_part,
     io.device_bytes,
     io.queue_depth,
     host.clocks_agree,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from wattload.core.checks.conditions import is_paced
-from wattload.core.checks.verdicts import judged, unknown
+from wattload.core.checks.verdicts import judged, of_host, unknown
 from wattload.core.errors import DataError
 from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
@@ -30,7 +31,7 @@ CACHED_LOW = 0.90
 
 
 def device_bytes(record: RunRecord) -> Sequence[Check]:
-    """Compare the application's bytes with the block devices' bytes, per timed phase."""
+    """Compare the application's bytes with the block devices' bytes, per timed phase and host."""
     checks = []
     for window in record.timed_windows():
         for direction in ("read", "written"):
@@ -43,7 +44,7 @@ def device_bytes(record: RunRecord) -> Sequence[Check]:
 def _device_check(
     record: RunRecord, window: PhaseWindow, direction: Literal["read", "written"], moved_bytes: int
 ) -> Check:
-    name = f"device_bytes_{window.name}_{direction}"
+    name = f"device_bytes_{window.name}_{direction}{of_host(record, window.host)}"
     counters = _block_counters(record, window)
     device_bytes = _total(counters, direction)
     figures: dict[str, float | int | str | None] = {"application_bytes": moved_bytes}
@@ -51,7 +52,7 @@ def _device_check(
         sentence = "No block device under the target counts bytes, so the path is unverified."
         return unknown(name, sentence, figures=figures, mandatory=True)
     ratio = device_bytes / moved_bytes
-    factor = _copies(record) if direction == "written" else 1.0
+    factor = _copies(record, window.host) if direction == "written" else 1.0
     figures |= {"device_bytes": device_bytes, "ratio": ratio, "expected_ratio": factor}
     if factor is None:
         sentence = (
@@ -70,6 +71,32 @@ def _device_check(
             for path in record.workload.paths
         ),
     )
+
+
+def hosts_took_part(record: RunRecord) -> Sequence[Check]:
+    """Fail a run of several hosts if one of them moved no bytes in timed phases, but others did.
+
+    Its drive would stand in the result without having done any work.
+    """
+    if len(record.hosts) == 1 or record.status != "complete":
+        return []
+    moved = {host.facts.name: 0 for host in record.hosts}
+    for window in record.timed_windows(parts=False):
+        moved[window.host] = moved.get(window.host, 0) + window.read_bytes + window.written_bytes
+    idle = [host for host, moved_bytes in moved.items() if not moved_bytes]
+    if len(idle) == len(moved):
+        return []
+    return [
+        judged(
+            "hosts_took_part",
+            f"{len(moved) - len(idle)} of {len(moved)} hosts moved bytes in timed phases",
+            f", but not {', '.join(idle)}: give them work, or leave them out",
+            holds=not idle,
+            figures={f"{host}_bytes": moved_bytes for host, moved_bytes in moved.items()},
+            worst="fail",
+            mandatory=True,
+        )
+    ]
 
 
 def _block_counters(record: RunRecord, window: PhaseWindow) -> Sequence[IoCounter]:
@@ -121,9 +148,9 @@ def _judge_ratio(
     return Check(name=name, verdict=verdict, figures=figures, mandatory=True, sentence=sentence)
 
 
-def _copies(record: RunRecord) -> float | None:
-    """Return bytes written by devices per application byte, ``None`` if targets differ."""
-    stacks = [target.facts.stack for target in record.targets]
+def _copies(record: RunRecord, host: str) -> float | None:
+    """Return bytes written by a host's devices per application byte, ``None`` if targets differ."""
+    stacks = [target.facts.stack for target in record.targets if target.facts.host == host]
     factors = {1.0 if stack is None else stack.written_factor() for stack in stacks}
     return factors.pop() if len(factors) == 1 else None
 
@@ -137,12 +164,13 @@ def _other_load(
     """
     allowed = (RATIO_HIGH - 1) * (window.read_bytes + window.written_bytes)
     extra_read = sum(c.read_bytes or 0 for c in counters) - window.read_bytes
-    copies = _copies(record) or 1.0
+    copies = _copies(record, window.host) or 1.0
     extra_written = sum(c.written_bytes or 0 for c in counters) - copies * window.written_bytes
     extra = max(extra_read, extra_written)
     if extra <= allowed:
         return None
-    users = [name for target in record.targets for name in target.facts.shared_with]
+    own = [target.facts for target in record.targets if target.facts.host == window.host]
+    users = [name for facts in own for name in facts.shared_with]
     more = f" and {len(users) - 1} more" if len(users) > 1 else ""
     shared = f", shared with {users[0]}{more}" if users else ""
     return f"{format_bytes(extra)} of other traffic on the devices{shared}"
@@ -218,20 +246,26 @@ def queue_depth(record: RunRecord) -> Sequence[Check]:
 
     The block layer counts requests after splitting: a 64 MiB block may be 64 requests. Its mean
     depth (weighted time / busy time) is scaled by the mean request size and summed over the
-    devices, which share the requested depth.
+    devices, which share the requested depth. Each host has the part of its ranks.
     """
     requested, block_bytes = record.workload.queue_depth_asked, record.workload.block_bytes_asked
     if not requested or not block_bytes:
         return []
+    ranks = Counter(rank.host for rank in record.ranks)
     return [
-        _depth_check(window, record, requested, block_bytes)
+        _depth_check(
+            window,
+            record,
+            requested if len(ranks) < 2 else requested * ranks[window.host] // ranks.total(),  # noqa: PLR2004 - one host
+            block_bytes,
+        )
         for window in record.timed_windows()
         if window.read_bytes + window.written_bytes
     ]
 
 
 def _depth_check(window: PhaseWindow, record: RunRecord, requested: int, block_bytes: int) -> Check:
-    name = f"queue_depth_{window.name}"
+    name = f"queue_depth_{window.name}{of_host(record, window.host)}"
     counters = _block_counters(record, window)
     means = [mean for mean in (_mean_blocks(c, block_bytes) for c in counters) if mean is not None]
     if not means:
@@ -276,7 +310,7 @@ def written_bytes(record: RunRecord) -> Sequence[Check]:
 
 
 def _written_check(record: RunRecord, written: WrittenRecord) -> Check:
-    name = f"written_bytes_{written.phase}_{written.device}"
+    name = f"written_bytes_{written.phase}_{written.device}{of_host(record, written.host)}"
     reasons = [
         written.missing[each]
         for each in ("host_written_bytes", "media_written_bytes")

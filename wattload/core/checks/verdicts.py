@@ -22,6 +22,11 @@ def of_host(record: RunRecord, host: str) -> str:
     return f"_{host}" if len(record.hosts) > 1 else ""
 
 
+def on_host(record: RunRecord, host: str, check: Check) -> Check:
+    """Return a check whose name ends with that of its host, if the run has several."""
+    return check.model_copy(update={"name": check.name + of_host(record, host)})
+
+
 def unknown(
     name: str,
     sentence: str,

@@ -206,21 +206,26 @@ class RunRecord(Frozen):
         windows = [window for window in self.windows if window.name == phase]
         return sum(w.read_bytes if kind == "read" else w.written_bytes for w in windows)
 
-    def unread_drives(self, phase: str) -> Sequence[str]:
-        """Return the serials of the targets' drives without a chosen source in a timed phase.
+    def unread_drives(self, phase: str) -> Sequence[tuple[str, str]]:
+        """Return the targets' drives without a chosen source in a timed phase, with their hosts.
 
-        A drive belongs to the phase if its host took part in it.
+        A drive belongs to the phase if its host took part in it. Of a host with block devices but
+        no known drive these are named, if no drive's energy was chosen there.
         """
         hosts = {window.host for window in self.timed_windows() if window.name == phase}
-        drives = {(each.facts.host, each.facts.serial) for each in self.controllers}
-        for target in self.targets:
-            drives |= {(target.facts.host, serial) for serial in target.facts.controllers}
         read = {
             (energy.host, energy.device)
             for energy in self.power.energy
             if energy.phase == phase and energy.chosen and energy.scope is Scope.DRIVE
         }
-        return sorted({serial for host, serial in drives - read if host in hosts})
+        drives = {(each.facts.host, each.facts.serial) for each in self.controllers}
+        for target in self.targets:
+            drives |= {(target.facts.host, serial) for serial in target.facts.controllers}
+        known = {host for host, _ in (*drives, *read)}
+        for target in self.targets:
+            if target.facts.host not in known:
+                drives |= {(target.facts.host, device) for device in target.facts.devices}
+        return sorted((host, drive) for host, drive in drives - read if host in hosts)
 
     def timed_windows(self, *, parts: bool = True) -> Sequence[PhaseWindow]:
         """Return the windows that metrics and energy are computed from.
