@@ -81,9 +81,12 @@ class NoReporter:
 def process_of(
     communicator: Communicator, reporter: NoReporter | None = None, *, samples: bool = True
 ) -> ProcessContext:
-    """Return the process of a rank on the host "box"; one that samples leads its host."""
+    """Return the process of a rank on the host "box"."""
     return ProcessContext(
         communicator=communicator,
+        local=communicator,
+        leaders=LocalCommunicator() if communicator.rank == 0 else None,
+        hosts=("box",),
         sampling=Sampling(Path("runs"), service=None) if samples else None,
         host="box",
         reporter=reporter or NoReporter(),

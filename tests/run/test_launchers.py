@@ -13,9 +13,12 @@ import pytest
 
 from tests.run.running import DEADLINE_S, command, environment, mpirun, record_of, run_folders
 from wattload.core.processes import sees_all_processes
+from wattload.run.launcher import is_first_on_host
 
 NULL = ("workload=null", "power=none")
-LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "MPI_LOCAL", "HYD")
+LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "MV2_", "SLURM_", "MPI_LOCAL", "PALS_", "HYD")
+OWN_NAME = ("unshare", "--uts", "sh", "-c")
+"""A command with a host name of its own."""
 
 
 def start(folder: Path, words: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
@@ -265,17 +268,74 @@ def test_an_error_of_a_command_that_measures_nothing_is_printed_by_any_rank(
     assert "nothing does not exist" in done.stderr
 
 
-def test_two_host_names_in_one_job_are_refused(tmp_path: Path) -> None:
-    """The second rank has a host name of its own, in a UTS namespace."""
+def with_second(
+    folder: Path, script: str, *, is_split: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run two ranks, the second by a shell script with a UTS namespace of its own.
+
+    MPI counts them as two hosts if they are split.
+    """
     need_mpi()
-    rename = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "rank"]
-    if subprocess.run([*rename, "true"], capture_output=True, check=False).returncode:
+    if subprocess.run([*OWN_NAME, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs root, for a UTS namespace")
-    words = command(tmp_path, *NULL)
-    done = start(tmp_path, [mpirun(), "-n", "1", *words, ":", "-n", "1", *rename, *words])
+    words = command(folder, *NULL)
+    second = [*OWN_NAME, script, "rank", *words]
+    variables = {"MPIR_CVAR_ODD_EVEN_CLIQUES": "1"} if is_split else {}
+    return start(folder, [mpirun(), "-n", "1", *words, ":", "-n", "1", *second], **variables)
+
+
+def test_two_hosts_are_one_run(tmp_path: Path) -> None:
+    done = with_second(tmp_path, 'hostname elsewhere && MPI_LOCALRANKID=0 exec "$@"')
+    assert done.returncode == 0, done.stderr
+    record = record_of(tmp_path)
+    assert [host.facts.name for host in record.hosts] == [os.uname().nodename, "elsewhere"]
+
+
+def test_two_hosts_of_one_name_are_refused(tmp_path: Path) -> None:
+    done = with_second(tmp_path, 'MPI_LOCALRANKID=0 exec "$@"')
+    assert f"2 hosts are named {os.uname().nodename} (cloned machines?)" in refusal(done, tmp_path)
+
+
+def test_two_names_of_one_host_are_refused(tmp_path: Path) -> None:
+    done = with_second(tmp_path, 'hostname elsewhere && exec "$@"', is_split=False)
+    assert f"on 2 by its names ({os.uname().nodename}, elsewhere)" in refusal(done, tmp_path)
+
+
+def test_a_host_whose_first_rank_its_launcher_numbers_otherwise_is_refused(tmp_path: Path) -> None:
+    done = with_second(tmp_path, 'hostname elsewhere && exec "$@"')
     sentence = refusal(done, tmp_path)
-    assert f"the 2 processes are on 2 hosts ({os.uname().nodename}, elsewhere)" in sentence
-    assert "a run measures one host so far" in sentence
+    assert "0 of 1 processes on elsewhere are the first there" in sentence
+    assert "(here PMI_RANK=1 MPI_LOCALRANKID=1)" in sentence
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_first"),
+    [
+        ({}, True),
+        ({"MPI_LOCALRANKID": "1"}, True),  # of a launcher that has not numbered this process
+        ({"PMI_RANK": "2"}, False),
+        ({"PMI_RANK": "2", "MPI_LOCALRANKID": "0"}, True),
+        ({"PMI_RANK": "2", "MPI_LOCALRANKID": "1"}, False),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, True),
+        ({"MV2_COMM_WORLD_RANK": "2", "MV2_COMM_WORLD_LOCAL_RANK": "0"}, True),
+        ({"PMI_RANK": "2", "PALS_LOCAL_RANKID": "0"}, True),
+        ({"PMI_RANK": "2", "MPI_LOCALRANKID": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}, False),
+        ({"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "PMIX_RANK": "2"}, True),
+        ({"SLURM_PROCID": "2", "SLURM_LOCALID": "1", "PMIX_RANK": "2"}, False),
+        ({"SLURM_LOCALID": "0", "SLURM_STEP_ID": "4294967291", "PMI_RANK": "1"}, False),
+    ],
+)
+def test_the_first_rank_of_a_host_is_known_by_its_launcher(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_first: bool
+) -> None:
+    """Before MPI is loaded; a task of a step of Slurm has PMIx's variables, a batch script none."""
+    for name in os.environ:
+        if name.startswith(LAUNCHER_VARIABLES):
+            monkeypatch.delenv(name)
+    step = slurm(PMIX_NAMESPACE="slurm.pmix.7.0") if "SLURM_LOCALID" in variables else {}
+    for name, value in {**step, **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert is_first_on_host() is is_first
 
 
 def test_a_launcher_that_numbers_no_ranks_of_a_host_is_enough(tmp_path: Path) -> None:
@@ -305,6 +365,6 @@ def test_a_launcher_whose_number_of_processes_was_removed_is_refused(tmp_path: P
 def test_ranks_that_another_launcher_numbered_too_are_refused(tmp_path: Path) -> None:
     need_mpi()
     words = command(tmp_path, *NULL, ranks=2)
-    sentence = refusal(start(tmp_path, words, OMPI_COMM_WORLD_RANK="1"), tmp_path)
-    assert "0 of 2 processes are rank 0 by the variables of launchers" in sentence
-    assert "(here PMI_RANK=0 OMPI_COMM_WORLD_RANK=1)" in sentence
+    sentence = refusal(start(tmp_path, words, OMPI_COMM_WORLD_LOCAL_RANK="1"), tmp_path)
+    assert "0 of 2 processes on " in sentence
+    assert "(here PMI_RANK=0 MPI_LOCALRANKID=0 OMPI_COMM_WORLD_LOCAL_RANK=1)" in sentence

@@ -2,7 +2,7 @@
 
 Every program that a process of a job starts inherits them. Slurm's count only in a step that runs
 several tasks, and in the processes of these tasks: the shells of ``sbatch`` and ``salloc``, which
-have them too, are one process. A rank's number on its host needs no variable: a run has one host.
+have them too, are one process. A rank's number on its host is needed before MPI is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ _SIZED = {
 }
 """Launchers that set the first always set the second too."""
 _RANKS = (*_SIZED, "PMIX_RANK")
-_STEP_SIZE, _STEP_RANK = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
+_LOCAL_RANKS = (
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+)
+"""Variables with the number of a process on its host, of the launchers above and HPE's PALS."""
+_STEP_SIZE, _STEP_RANK, _STEP_LOCAL_RANK = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"
 _OF_PMIX = ("PMIX_NAMESPACE", "PMIX_RANK")
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
@@ -70,13 +77,34 @@ def is_rank() -> bool:
 
 def is_first_rank() -> bool:
     """Return whether this is rank 0, or no rank."""
-    return all(value in ("0", "") for value in rank_variables().values())
+    return all(value == "0" for value in rank_variables().values())
 
 
 def rank_variables() -> Mapping[str, str]:
     """Return the variables with which launchers numbered this process."""
-    names = [*_RANKS, _STEP_RANK] if _is_in_step() else _RANKS
-    return {name: os.environ[name] for name in names if name in os.environ}
+    return _given(_RANKS, _STEP_RANK)
+
+
+def is_first_on_host() -> bool:
+    """Return whether this is the first rank of its host, or no rank.
+
+    MPI's own split of the ranks by host has to agree.
+    """
+    local_ranks = local_rank_variables()
+    if not local_ranks:  # right on one host, where rank 0 is the first
+        return is_first_rank()
+    return all(value == "0" for value in local_ranks.values())
+
+
+def local_rank_variables() -> Mapping[str, str]:
+    """Return the variables with which launchers numbered this process on its host."""
+    return _given(_LOCAL_RANKS, _STEP_LOCAL_RANK) if is_rank() else {}
+
+
+def _given(names: Sequence[str], of_step: str) -> Mapping[str, str]:
+    """Return those variables that are set; that of a Slurm step counts in its tasks only."""
+    heeded = [*names, of_step] if _is_in_step() else names
+    return {name: os.environ[name] for name in heeded if os.environ.get(name)}
 
 
 def _is_in_step() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from wattload.core.errors import ConfigError, RankLostError, WattloadError, host
 from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
-from wattload.run.launcher import is_first_rank, rank_variables
+from wattload.run.launcher import is_first_on_host, local_rank_variables, rank_variables
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
@@ -44,20 +45,23 @@ class Reporter(Protocol):
 class ProcessContext:
     """One rank's process, over all runs of a command.
 
-    ``sampling`` is this host's sampler on the host's leader, ``None`` elsewhere and where only
-    data is generated. ``ledger`` holds what the runs write to each drive. ``board`` is the progress
-    of all ranks, on rank 0.
+    ``local`` are the ranks of this host, whose first one is its leader; ``leaders`` are the leaders
+    of all hosts, on a leader. ``hosts`` are the hosts' names, by their lowest ranks, and ``host``
+    is the name of this one. ``sampling`` is this host's sampler on the host's leader, ``None``
+    elsewhere and where only data is generated. ``ledger`` holds what the runs write to each drive.
+    ``board`` is the progress of all ranks, on rank 0.
     """
 
     communicator: Communicator
+    local: Communicator
+    leaders: Communicator | None
+    hosts: tuple[str, ...]
     sampling: Sampling | None
     host: str
     reporter: Reporter
     ledger: WriteLedger = field(default_factory=WriteLedger)
     progress: RankProgress = field(default_factory=RankProgress)
     board: Board | None = None
-    is_host_leader: bool = True
-    """Whether this is the host's first rank: the one that reads counters and power."""
     has_failed_on_all_ranks: bool = False
     """Whether every rank knows about the failure, so that none needs to be aborted."""
     _noted: set[str] = field(default_factory=set)
@@ -65,6 +69,11 @@ class ProcessContext:
     @property
     def is_root(self) -> bool:
         return self.communicator.rank == 0
+
+    @property
+    def is_host_leader(self) -> bool:
+        """Whether this is the host's first rank: the one that reads counters and power."""
+        return self.leaders is not None
 
     def note(self, text: str) -> None:
         """Show one or more lines, once for all ranks."""
@@ -114,56 +123,70 @@ def unsampled_process(
 
     Raises:
         MissingExtraError: a launcher started several processes and mpi4py is not installed.
-        ConfigError: MPI connects another number of processes, or the ranks are on several hosts.
+        ConfigError: MPI connects another number of processes, or splits them by host otherwise
+            than the launcher, or two hosts have one name.
     """
     world = connect(config.ranks, measures=measures)
-    host, progress = socket.gethostname(), RankProgress()
+    local, leaders = world.split()
+    name, progress = socket.gethostname(), RankProgress()
+    host = local.broadcast(name)
     process = ProcessContext(
         communicator=world,
+        local=local,
+        leaders=leaders,
+        hosts=local.broadcast(tuple(leaders.all_gather(name)) if leaders is not None else ()),
         sampling=None,
         host=host,
         reporter=reporter,
         progress=progress,
         board=gather_board(progress, world, host),
-        is_host_leader=_is_host_leader(config),
     )
     try:
         interrupts.release()  # see ``wattload.__main__``
-        leaders = world.all_gather((host, process.is_host_leader))
-        process.on_all_ranks(lambda: _require_one_host(leaders))
+        claims = local.all_gather((name, _is_host_leader(config)))
+        process.on_all_ranks(lambda: _require_split(process, claims))
         yield process
     except RankLostError as lost:
         sys.exit(lost.status)
     except BaseException as error:
         if not process.has_failed_on_all_ranks:
-            end_other_ranks(process.communicator, error)
+            end_other_ranks(world, error, host if len(process.hosts) > 1 else "")
         raise
 
 
 def _is_host_leader(config: RunConfig) -> bool:
-    return config.ranks == 1 or is_first_rank()
+    return config.ranks == 1 or is_first_on_host()
 
 
-def _require_one_host(leaders: Sequence[tuple[str, bool]]) -> None:
-    """Refuse ranks on several hosts, each with a disk that would be counted as another's.
+def _require_split(process: ProcessContext, claims: Sequence[tuple[str, bool]]) -> None:
+    """Refuse hosts that can't be told apart, or whose sampler another process has started.
 
     Args:
-        leaders: each rank's host, and whether it is its host's first.
+        process: this process.
+        claims: the host name of each rank of this host, and whether its launcher made it the first.
     """
-    hosts = list(dict.fromkeys(host for host, _ in leaders))
-    if len(hosts) > 1:
+    names = dict.fromkeys(name for name, _ in claims)
+    if len(names) > 1:
         raise ConfigError(
-            f"the {len(leaders)} processes are on {len(hosts)} hosts ({', '.join(hosts)}); a run "
-            f"measures one host so far: start all of them on {hosts[0]}, for example with "
-            f"mpirun -host {hosts[0]}, or containers with uts: host"
+            f"{len(claims)} processes are on one host by MPI, and on {len(names)} by its names "
+            f"({', '.join(names)}); give all processes of a host its name, for example containers "
+            "with uts: host"
         )
-    first = sum(is_first for _, is_first in leaders)
-    if first != 1:
-        numbers = " ".join(f"{name}={value}" for name, value in rank_variables().items())
+    is_first = [is_first for _, is_first in claims]
+    if is_first != [number == 0 for number in range(len(claims))]:
+        numbers = {**rank_variables(), **local_rank_variables()}
+        listed = " ".join(f"{variable}={value}" for variable, value in numbers.items())
         raise ConfigError(
-            f"{first} of {len(leaders)} processes are rank 0 by the variables of launchers (here "
-            f"{numbers or 'none is set'}), and exactly one must be; start them from a shell "
-            "without the variables of another launcher"
+            f"{sum(is_first)} of {len(claims)} processes on {process.host} are the first there by "
+            f"the variables of launchers (here {listed or 'none is set'}), and exactly MPI's first "
+            "must be; start them with mpirun or srun, from a shell without the variables of "
+            "another launcher"
+        )
+    name, count = Counter(process.hosts).most_common(1)[0]
+    if count > 1:
+        raise ConfigError(
+            f"{count} hosts are named {name} (cloned machines?); give each a name of its own, for "
+            "example with hostnamectl set-hostname"
         )
 
 

@@ -56,7 +56,7 @@ PMIX_VARIABLE = "PMIX_NAMESPACE"
 ALONE = "or set ranks=1 to run this process alone"
 
 
-def connect(ranks: int | None, *, measures: bool = True) -> Communicator:
+def connect(ranks: int | None, *, measures: bool = True) -> World:
     """Return the world that this process is part of.
 
     Args:
@@ -211,11 +211,15 @@ class LocalCommunicator:
     def broadcast(self, value: T) -> T:
         return value
 
+    def split(self) -> tuple[LocalCommunicator, LocalCommunicator]:
+        """Return the ranks of this host, and the hosts' leaders: this one alone."""
+        return self, self
+
 
 class MpiCommunicator:
     """A world of several ranks, over mpi4py's pickling calls; values are our own."""
 
-    def __init__(self, communicator: MPI.Intracomm) -> None:
+    def __init__(self, communicator: MPI.Comm) -> None:
         self._communicator = communicator
 
     @property
@@ -241,6 +245,17 @@ class MpiCommunicator:
         shared: T = self._communicator.bcast(value, root=0)
         return shared
 
+    def split(self) -> tuple[MpiCommunicator, MpiCommunicator | None]:
+        """Return the ranks of this host, and on its first rank the first ranks of all hosts.
+
+        A host is what shares memory, as MPI says. Both are ordered by rank. Every rank calls it.
+        """
+        mpi = sys.modules["mpi4py.MPI"]
+        shared = self._communicator.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)
+        is_leader = shared.Get_rank() == 0
+        leading = self._communicator.Split(0 if is_leader else mpi.UNDEFINED, key=self.rank)
+        return MpiCommunicator(shared), MpiCommunicator(leading) if is_leader else None
+
     def rest(self) -> None:
         """Wait until every rank is here, asleep: in ``barrier`` a rank takes a whole CPU."""
         request = self._communicator.Ibarrier()
@@ -254,18 +269,26 @@ class MpiCommunicator:
         self._communicator.Abort(exit_code)
 
 
+World = LocalCommunicator | MpiCommunicator
+"""The ranks of a run."""
+
+
 def rest_until_all_here(communicator: Communicator) -> None:
     if isinstance(communicator, MpiCommunicator):
         communicator.rest()
 
 
-def end_other_ranks(communicator: Communicator, error: BaseException) -> None:
-    """Abort all ranks of an MPI world, once the launcher has read this rank's error."""
+def end_other_ranks(communicator: Communicator, error: BaseException, host: str) -> None:
+    """Abort all ranks of an MPI world, once the launcher has read this rank's error.
+
+    ``host`` is the name of this host if there are several, else empty.
+    """
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
     why = interrupts.interruption()
-    sentence = f"wattload: rank {communicator.rank}: {why or str(error) or type(error).__name__}"
+    rank = f"rank {communicator.rank}{f' on {host}' if host else ''}"
+    sentence = f"wattload: {rank}: {why or str(error) or type(error).__name__}"
     flush_stderr("\n".join([sentence, *getattr(error, "__notes__", ())]))
     communicator.abort(code if why is None else INTERRUPTED)
 
