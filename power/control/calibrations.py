@@ -100,6 +100,11 @@ class SessionCalibrations:
         """Return whether a run must not calibrate a source, as it is known what the run uses."""
         return _unnamed(facts) in self._used or self._cache.find(facts, key) is not None
 
+    def uses_none(self, facts: SourceFacts) -> bool:
+        """Return whether an earlier run of the session used no calibration of a source."""
+        meter = _unnamed(facts)
+        return meter in self._used and self._used[meter] is None
+
     def use(
         self,
         facts: SourceFacts,

@@ -339,6 +339,7 @@ def test_first_run_calibrates_and_later_ones_use_it(files: list[Path], tmp_path:
     phases, later = run_once(tmp_path / "run3", files, calibrates=True)
     assert "calibration" not in phases
     assert later.calibrations == (record,)
+    assert later.not_calibrated == ""
 
 
 @pytest.mark.usefixtures("_quick")

@@ -40,7 +40,7 @@ LEAD_S = 2.0
 COMPARED = "a run that is compared makes none; `wattload power calibrate` does, before it"
 """Why a run that may not calibrate is not calibrated."""
 AS_EARLIER = "earlier runs of this session were not calibrated either"
-"""Why a run that may calibrate is not calibrated if all sources are settled."""
+"""Why a run that may calibrate does not, if its session uses no calibration of a source."""
 SLACK_S = 0.2
 """Two reads at the usual period."""
 
@@ -306,7 +306,8 @@ class PowerSession:
             self._not_calibrated = plan
             return
         if all(self._is_settled(facts) for facts in plan.sources):
-            self._not_calibrated = AS_EARLIER
+            if any(map(self._sampling.calibrations.uses_none, plan.sources)):
+                self._not_calibrated = AS_EARLIER
             return
         self._pulsed = plan.sources
         with recorder.phase(CALIBRATION_PHASE, timed=False, expected_s=plan.seconds):
