@@ -1,12 +1,11 @@
-"""Idle power before and after a run, polled and quiet: the difference is the cost of polling.
+"""Idle power before and after a run, polled and quiet.
 
-A drive that is read ten times a second may never sleep.
+A drive that is read ten times a second may never sleep: the difference is the cost of polling.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from wattload.core.base_models import ValueOrReason, fields_of
 from wattload.core.power import Boxcar
-from wattload.core.record.energy import IdleRecord, Moment, PollingCost
+from wattload.core.record.energy import IdleRecord, Moment
 from wattload.power.energy.integration import Window, seconds_of
 from wattload.power.energy.profile import max_gap_ns
 from wattload.power.energy.source_ledger import SourceLedger
@@ -85,30 +84,3 @@ def _first_reading(ledger: SourceLedger, after_ns: int) -> ValueOrReason:
     if math.isnan(read[0]):
         return None, "the read after the quiet time failed; later ones measure a polled drive"
     return read[0], ""
-
-
-def polling_costs(records: Sequence[IdleRecord]) -> tuple[PollingCost, ...]:
-    """Return polled minus quiet idle power, for each source and moment that has both."""
-    quiet = {(each.device, each.source, each.moment): each for each in records if not each.polled}
-    pairs = [
-        (each, quiet.get((each.device, each.source, each.moment)))
-        for each in records
-        if each.polled
-    ]
-    return tuple(_cost(polled, quiet) for polled, quiet in pairs if quiet is not None)
-
-
-def _cost(polled: IdleRecord, quiet: IdleRecord) -> PollingCost:
-    reason = polled.missing.get("mean_w") or quiet.missing.get("mean_w", "")
-    difference_w = None
-    if polled.mean_w is not None and quiet.mean_w is not None:
-        difference_w = polled.mean_w - quiet.mean_w
-    powers = polled.mean_w, quiet.mean_w, difference_w
-    names = "polled_w", "quiet_w", "difference_w"
-    return PollingCost(
-        host=polled.host,
-        device=polled.device,
-        source=polled.source,
-        moment=polled.moment,
-        **fields_of({name: (watts, reason) for name, watts in zip(names, powers, strict=True)}),
-    )

@@ -32,7 +32,7 @@ class Compactor:
     """Makes runs compact, after their file checks.
 
     A record takes a quarter of a megabyte in memory. Half of it are details that no comparison
-    reads: idle and polling, the whole run by every source, most counters, the figures of checks
+    reads: idle power, the whole run by every source, most counters, the figures of checks
     that passed. Much of the rest is the same in every run of a machine.
     """
 
@@ -69,7 +69,6 @@ class Compactor:
                 "energy": tuple(map(_compact_energy, power.energy)),
                 "whole_run": (),
                 "idle": (),
-                "polling": (),
                 "samplers": (),
                 "calibrations": (),
             }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment, PollingCost
+from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
@@ -219,7 +219,6 @@ def idle_table(record: RunRecord) -> Table | None:
         pairs[idle.host, idle.device, idle.source, idle.moment][idle.polled] = idle
     if not pairs:
         return None
-    costs = {(c.host, c.device, c.source, c.moment): c for c in record.power.polling}
     known = {
         key: pair
         for key, pair in pairs.items()
@@ -235,7 +234,7 @@ def idle_table(record: RunRecord) -> Table | None:
     )
     return Table(
         columns=titles,
-        rows=[_idle_row(record, pair, costs.get(key)) for key, pair in known.items()],
+        rows=[_idle_row(record, pair) for pair in known.values()],
         caption="Idle power, and the effect of polling on it",
         note=(
             "Polled: while the sampler reads. Quiet: nothing was sent to the drive until one read "
@@ -244,17 +243,16 @@ def idle_table(record: RunRecord) -> Table | None:
     )
 
 
-def _idle_row(
-    record: RunRecord, pair: Mapping[bool, IdleRecord], cost: PollingCost | None
-) -> tuple[Cell, ...]:
+def _idle_row(record: RunRecord, pair: Mapping[bool, IdleRecord]) -> tuple[Cell, ...]:
     some = next(iter(pair.values()))
-    polled = pair.get(True)
+    polled, quiet = pair.get(True), pair.get(False)
+    watts = [None if idle is None else idle.mean_w for idle in (polled, quiet)]
     return row(
         Cell(some.device, remark=some.source),
         f"{some.moment} the run",
         _mean(polled),
-        _mean(pair.get(False)),
-        _difference(pair, cost),
+        _mean(quiet),
+        _difference(*watts),
         _idle_state(polled),
         figure_evidence_text(record, some),
     )
@@ -270,15 +268,11 @@ def _mean(idle: IdleRecord | None) -> Cell:
     return Cell(quantity(idle.mean_w, Unit.WATTS), remark=remark)
 
 
-def _difference(pair: Mapping[bool, IdleRecord], cost: PollingCost | None) -> Cell:
-    """Return polled minus quiet; a reason that another cell of the row has is not repeated."""
-    if cost is None:
-        return Cell(MISSING, remark="" if len(pair) == 1 else "not computed")
-    if cost.difference_w is None:
-        reason = cost.missing["difference_w"]
-        shown = {idle.missing.get("mean_w") for idle in pair.values()}
-        return Cell(MISSING, remark="" if reason in shown else reason)
-    return Cell(quantity(round(cost.difference_w, _POWER_DIGITS), Unit.WATTS))
+def _difference(polled_w: float | None, quiet_w: float | None) -> Cell:
+    """Return polled minus quiet power; the cell of the one that is missing says why."""
+    if polled_w is None or quiet_w is None:
+        return Cell(MISSING)
+    return Cell(quantity(round(polled_w - quiet_w, _POWER_DIGITS), Unit.WATTS))
 
 
 def _idle_state(polled: IdleRecord | None) -> Cell:

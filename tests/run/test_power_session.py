@@ -261,9 +261,11 @@ def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> 
     names = [window.name for window in windows]
     assert names == ["quiet", "idle", "work", "rest", "idle_after", "ceiling", "quiet_after"]
     section = power_section(PowerConfig(), [report], windows, _samples(tmp_path, report), [])
-    assert {(cost.moment, cost.source) for cost in section.polling} == {
-        ("before", "meter"),
-        ("after", "meter"),
+    assert {(idle.moment, idle.polled) for idle in section.idle} == {
+        ("before", False),
+        ("before", True),
+        ("after", False),
+        ("after", True),
     }
 
 

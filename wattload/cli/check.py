@@ -258,7 +258,7 @@ def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
 ROUNDING = 1e-6
 """A share of a figure that another processor or library may round differently."""
 
-RECOMPUTED = ("choice", "idle_s", "rest_s", "sources", "idle", "polling", "throttling", "written")
+RECOMPUTED = ("choice", "idle_s", "rest_s", "sources", "idle", "throttling", "written")
 """The parts of the section that follow from the samples, besides the energies."""
 
 

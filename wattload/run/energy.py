@@ -30,7 +30,7 @@ from wattload.power.config import PowerConfig
 from wattload.power.drive_counts import throttling_records, written_records
 from wattload.power.energy.activity import Activity, RunTimes
 from wattload.power.energy.drive_integrals import own_record
-from wattload.power.energy.idle import IdleTime, polling_costs
+from wattload.power.energy.idle import IdleTime
 from wattload.power.energy.integration import Course
 from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.energy.sensor import NOT_CALIBRATED
@@ -253,13 +253,6 @@ def _of_host(
         calibrations=measured.calibrations,
         resets_ns=_resets_ns(measured.restarted, samples),
     )
-    idle = ledger.idle_records(
-        [
-            IdleTime(moment=moment, polled=polled, window=spans[name])
-            for name, moment, polled in _IDLE_TIMES
-            if name in spans and samples
-        ]
-    )
     last_ns = max((int(trace.time_ns[-1]) for trace in samples.values()), default=0)
     return {
         "hosts": [measured.power],
@@ -280,8 +273,13 @@ def _of_host(
                 spans[QUIET_AFTER_PHASE][0] if QUIET_AFTER_PHASE in spans else last_ns,
             ),
         ),
-        "idle": idle,
-        "polling": polling_costs(idle),
+        "idle": ledger.idle_records(
+            [
+                IdleTime(moment=moment, polled=polled, window=spans[name])
+                for name, moment, polled in _IDLE_TIMES
+                if name in spans and samples
+            ]
+        ),
         "samplers": measured.samplers,
         "calibrations": measured.calibrations,
         "throttling": throttling_records(samples, own, host=measured.host),

@@ -1,4 +1,4 @@
-"""Idle power before and after a run, polled and quiet, and the cost of polling."""
+"""Idle power before and after a run, polled and quiet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.power.energy_facts import facts
 from tests.power.energy_traces import Floats, ns, samples_of
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, Sample, Scope
 from wattload.core.record.energy import IdleRecord
-from wattload.power.energy.idle import IdleTime, polling_costs
+from wattload.power.energy.idle import IdleTime
 from wattload.power.energy.ledger import EnergyLedger
 
 POLLED_S: Floats = np.round(np.arange(0, 60, 0.1), 6)
@@ -50,9 +50,6 @@ def test_quiet_power_of_a_drives_own_mean_is_the_first_reading_after_it() -> Non
     assert quiet.seconds == 60
     assert polled.mean_w == pytest.approx(3.0, rel=1e-4)
     assert (polled.power_state, polled.temperature_k, polled.coverage) == (4, 310.0, 1)
-    (cost,) = polling_costs(records)
-    assert (cost.source, cost.moment) == ("ipm", "before")
-    assert cost.difference_w == pytest.approx(2.5, rel=1e-4)
 
 
 def test_a_meter_outside_of_the_drive_reads_on_in_the_quiet() -> None:
@@ -76,13 +73,10 @@ def test_a_reading_that_is_no_mean_says_nothing_of_the_quiet_before_it(
     assert quiet.missing["mean_w"] == "a reading of ipm is not the mean of the time before it"
 
 
-def test_a_quiet_that_no_read_followed_is_unknown_and_so_is_its_cost() -> None:
+def test_a_quiet_that_no_read_followed_is_unknown() -> None:
     late = IdleTime(moment="before", polled=False, window=(ns(100), ns(160)))
-    records = ipm_ledger().idle_records([late, POLLED])
-    (cost,) = polling_costs(records)
-    assert cost.polled_w == pytest.approx(3.0, rel=1e-4)
-    for missing in (of(records, polled=False).missing["mean_w"], cost.missing["difference_w"]):
-        assert missing == "there was no read after the quiet time"
+    (quiet,) = ipm_ledger().idle_records([late])
+    assert quiet.missing["mean_w"] == "there was no read after the quiet time"
 
 
 def test_a_failed_read_after_the_quiet_is_not_replaced_by_the_next() -> None:

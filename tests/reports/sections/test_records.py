@@ -22,7 +22,6 @@ from wattload.core.record.energy import (
     HostPower,
     IdleRecord,
     Moment,
-    PollingCost,
     PowerSourceRecord,
     PowerStatistics,
     SamplerRecord,
@@ -115,11 +114,6 @@ def idle(name: str, *, polled: bool, mean_w: float | None, moment: Moment = "bef
         sample_count=600 if polled else 1,
         **known,
     )
-
-
-def cost(name: str, difference_w: float | None, moment: Moment = "before") -> PollingCost:
-    known = {} if difference_w is None else {"difference_w": difference_w}
-    return read(PollingCost, COARSE, host=HOST, device=DEVICE, source=name, moment=moment, **known)
 
 
 def watched(**changes: object) -> HostPower:
@@ -219,7 +213,6 @@ def measured(record: RunRecord) -> RunRecord:
             idle("nvme_olec", polled=True, mean_w=None),
             idle("nvme_olec", polled=True, mean_w=None, moment="after"),
         ),
-        polling=(cost(INTERVAL, 0.5),),
         hosts=(
             watched(),
             watched(
@@ -270,7 +263,6 @@ def partial(record: RunRecord) -> RunRecord:
         sources=(source(OWN, Integral()),),
         whole_run=(whole_run(OWN, None, "the drive's clock jumped"), whole_run(INTERVAL, 1250.0)),
         idle=(idle(INTERVAL, polled=False, mean_w=5.0), idle(INTERVAL, polled=True, mean_w=None)),
-        polling=(cost(INTERVAL, None),),
         hosts=(watched(idle_s=0.0, rest_s=0.0),),
         samplers=(sampler(cpu_share=None, admin_mean_s=None, admin_max_s=None),),
     )

@@ -186,18 +186,6 @@ class IdleRecord(Observed):
     temperature_k: float | None
 
 
-class PollingCost(Observed):
-    """Extra idle power caused by the sampler's reads: ``difference_w`` is polled minus quiet."""
-
-    host: str
-    device: str
-    source: str
-    moment: Moment
-    polled_w: float | None
-    quiet_w: float | None
-    difference_w: float | None
-
-
 class ThrottlingRecord(Observed):
     """Thermal throttling that a drive's SMART log counted while a timed phase was active.
 
@@ -429,7 +417,6 @@ class PowerSection(Frozen):
     energy: tuple[EnergyRecord, ...] = ()
     whole_run: tuple[EnergyRecord, ...] = ()
     idle: tuple[IdleRecord, ...] = ()
-    polling: tuple[PollingCost, ...] = ()
     hosts: tuple[HostPower, ...] = ()
     samplers: tuple[SamplerRecord, ...] = ()
     calibrations: tuple[CalibrationRecord, ...] = ()
