@@ -123,6 +123,8 @@ def highest_temperature_k(run: Run) -> float | None:
     found = []
     for signal in power.of(Channel.TEMPERATURE_K) if power is not None else ():
         for window in run.record.timed_windows():
+            if window.host != signal.host:
+                continue
             inside = (signal.time_ns >= window.start_ns) & (signal.time_ns <= window.end_ns)
             values = signal.value[inside & ~np.isnan(signal.value)]
             if values.size:

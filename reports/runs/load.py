@@ -397,7 +397,7 @@ class _Work:
         self.keep = keep
         self._masker = masker
         self._several = several
-        self._named: dict[Path, tuple[tuple[TraceFile, ...], str]] = {}
+        self._named: dict[Path, tuple[tuple[TraceFile, ...], str, str]] = {}
         self._latest = lru_cache(maxsize=1)(self._read)
 
     def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
@@ -415,7 +415,7 @@ class _Work:
         return self.keep(made) if self.keep is not None and isinstance(made, Run) else made
 
     def _run(self, stored: StoredRecord, file: Path) -> Run:
-        self._named[file.parent] = (stored.record.traces, stored.record.workload.name)
+        self._named[file.parent] = _named(stored.record)
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()
         run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
@@ -428,20 +428,27 @@ class _Work:
 
     def with_traces(self, run: Run, file: Path) -> Run:
         """Return a compact run that reads its traces on demand."""
-        self._named[file.parent] = (run.record.traces, run.record.workload.name)
+        self._named[file.parent] = _named(run.record)
         known = (run.traces.notes, run.traces.digests)
         return replace(run, traces=LazyTraces(partial(self._latest, file.parent), known))
 
     def _read(self, folder: Path) -> Traces:
-        files, workload = self._named[folder]
+        files, host, workload = self._named[folder]
         results = results_of(workload)
         return read_traces(
             folder,
             files,
             self._masker.text if self._masker else str,
+            host=host,
             declared=results.tables if results is not None else (),
             operations=not self._several,
         )
+
+
+def _named(record: RunRecord) -> tuple[tuple[TraceFile, ...], str, str]:
+    """Return a run's traces, its first host and its workload."""
+    host = record.hosts[0].facts.name if record.hosts else ""
+    return record.traces, host, record.workload.name
 
 
 def _masked(run: Run, masker: Masker) -> Run:

@@ -42,7 +42,7 @@ MOST_BYTES = 2 << 30
 _NOT_DRAWN = frozenset({"rank", "spread_ns", "evidence"})
 """Required columns that no page draws; the record has the evidence."""
 
-_SIGNAL = ("source", "device", "channel")
+_SIGNAL = ("host", "source", "device", "channel")
 _NAME_COLUMNS = frozenset({"host", "phase", "kind", "file", "source", "device", "channel"})
 _BATCH_ROWS = 1 << 16
 Trace = TypeVar("Trace")
@@ -88,9 +88,10 @@ class ThroughputTrace:
 class Signal:
     """One channel of one device by one source: times and values, both (samples,), in time order.
 
-    A failed read is NaN: a gap in the trace.
+    Times are on CLOCK_MONOTONIC of ``host``. A failed read is NaN: a gap in the trace.
     """
 
+    host: str
     source: str
     device: str
     channel: Channel
@@ -100,17 +101,12 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerTrace:
-    """All signals of a run, in order of source, device and channel."""
+    """All signals of a run, in order of host, source, device and channel."""
 
     signals: tuple[Signal, ...]
 
     def of(self, channel: Channel) -> tuple[Signal, ...]:
         return tuple(signal for signal in self.signals if signal.channel is channel)
-
-    def signal(self, channel: Channel, source: str, device: str) -> Signal | None:
-        """Return one signal, or ``None`` if it was not sampled."""
-        own = (s for s in self.of(channel) if (s.source, s.device) == (source, device))
-        return next(own, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +200,7 @@ def read_traces(
     files: tuple[TraceFile, ...],
     mask: Mask,
     *,
+    host: str = "",
     declared: Sequence[TraceTable] = (),
     operations: bool = True,
 ) -> Traces:
@@ -213,6 +210,7 @@ def read_traces(
         folder: the run's.
         files: the traces of its record.
         mask: what text in the traces goes through.
+        host: the host of samples in a trace that names none: the only one of its run.
         declared: the tables of its workload.
         operations: whether to return single operations; without, a file that is not the recorded
             one is still read, to note whether it is damaged.
@@ -252,7 +250,7 @@ def read_traces(
             notes.append(f"The {name} trace {path.name} can't be read: {first}")
             return None
 
-    throughput, power = one("throughput", _throughput), one("power", _power)
+    throughput, power = one("throughput", _throughput), one("power", partial(_power, mask(host)))
     sampled = one("operations", _operations) if "operations" in named else None
     tables = {name: one(name, partial(_table, table)) for name, table in drawn.items()}
     for name in named.keys() - {*TRACE_NAMES, *tables}:
@@ -326,13 +324,15 @@ def _throughput(path: Path, mask: Mask) -> ThroughputTrace:
     )
 
 
-def _power(path: Path, mask: Mask) -> PowerTrace:
+def _power(host: str, path: Path, mask: Mask) -> PowerTrace:
     """Return the signals, collected batch by batch: a day of samples is never in memory twice."""
     parts: dict[tuple[str, ...], list[_Part]] = {}
-    for columns in batches_of(path, POWER_COLUMNS):
+    for columns in batches_of(path, POWER_COLUMNS, optional=("host",)):
         time_ns = _times(columns)
         value = np.asarray(array_of(columns["value"]), dtype=np.float64)
-        for name, rows in rows_by_name(columns, _SIGNAL, mask):
+        names = [name for name in _SIGNAL if name in columns]
+        for found, rows in rows_by_name(columns, names, mask):
+            name = found if "host" in columns else (host, *found)
             parts.setdefault(name, []).append((time_ns[rows], value[rows]))
     signals = [_signal(name, parts.pop(name)) for name in sorted(parts)]
     starts = [int(signal.time_ns[0]) for signal in signals]
@@ -359,7 +359,7 @@ def rows_by_name(
 
 
 def _signal(name: tuple[str, ...], parts: Sequence[_Part]) -> Signal:
-    source, device, channel = name
+    host, source, device, channel = name
     time_ns, value = parts[0]
     if len(parts) > 1:
         time_ns = np.concatenate([time for time, _ in parts])
@@ -368,7 +368,12 @@ def _signal(name: tuple[str, ...], parts: Sequence[_Part]) -> Signal:
         order = np.argsort(time_ns, kind="stable")
         time_ns, value = time_ns[order], value[order]
     return Signal(
-        source=source, device=device, channel=Channel(channel), time_ns=time_ns, value=value
+        host=host,
+        source=source,
+        device=device,
+        channel=Channel(channel),
+        time_ns=time_ns,
+        value=value,
     )
 
 
@@ -427,17 +432,24 @@ def columns_of(
 
 
 def batches_of(
-    path: Path, names: tuple[str, ...], *, without: Collection[str] = _NOT_DRAWN
+    path: Path,
+    names: tuple[str, ...],
+    *,
+    optional: tuple[str, ...] = (),
+    without: Collection[str] = _NOT_DRAWN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns in batches of rows; raises as ``columns_of``."""
-    with _opened(path, names, without) as (file, drawn):
+    """Yield the columns, and ``optional`` ones if present, in batches; raises as ``columns_of``."""
+    with _opened(path, names, without, optional) as (file, drawn):
         for batch in file.iter_batches(_BATCH_ROWS, columns=drawn, use_threads=False):
             yield {name: batch.column(name) for name in drawn}
 
 
 @contextmanager
 def _opened(
-    path: Path, names: tuple[str, ...], without: Collection[str] = _NOT_DRAWN
+    path: Path,
+    names: tuple[str, ...],
+    without: Collection[str],
+    optional: tuple[str, ...] = (),
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file; names are read as dictionary codes, in a third of the time of text."""
     import pyarrow as pa
@@ -445,7 +457,7 @@ def _opened(
 
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
     drawn = [name for name in names if name not in without]
-    encoded = [name for name in drawn if name in _NAME_COLUMNS]
+    encoded = [name for name in (*drawn, *optional) if name in _NAME_COLUMNS]
     # As bytes: Arrow accepts only UTF-8 text, but a folder's name can be any bytes.
     with (
         pa.OSFile(os.fsencode(path)) as stored,
@@ -459,9 +471,10 @@ def _opened(
                 f"it has {metadata.num_rows} rows of {size_bytes} bytes; at most {MOST_ROWS} rows "
                 f"of {MOST_BYTES} bytes are read"
             )
-        if missing := sorted(set(names) - set(file.schema_arrow.names)):
+        present = set(file.schema_arrow.names)
+        if missing := sorted(set(names) - present):
             raise ValueError(f"missing columns: {', '.join(missing)}")
-        yield file, drawn
+        yield file, [*drawn, *(name for name in optional if name in present)]
 
 
 def array_of(column: Any) -> NDArray[Any]:  # noqa: ANN401 - an Arrow array

@@ -468,6 +468,7 @@ def _signals(made: Training, record: RunRecord) -> PowerTrace:
     samples = _samples(made, record)
     (source,) = samples.column("source").unique().to_pylist()
     signal = Signal(
+        host=record.hosts[0].facts.name,
         source=source,
         device=made.serial,
         channel=Channel.POWER_W,

@@ -238,7 +238,12 @@ def _traces(made: Writes, base: RunRecord, rounds: Rounds) -> Traces:
 
     def signal(name: str, channel: Channel, value: Any) -> Signal:
         return Signal(
-            source=name, device=made.serial, channel=channel, time_ns=time_ns, value=value
+            host=base.hosts[0].facts.name,
+            source=name,
+            device=made.serial,
+            channel=channel,
+            time_ns=time_ns,
+            value=value,
         )
 
     signals = (

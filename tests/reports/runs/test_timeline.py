@@ -93,6 +93,7 @@ def _lines(run: Run, *signals: Signal) -> Run:
 def _signal(run: Run, channel: Channel, time_s: list[float], value: list[float]) -> Signal:
     source = run.record.power.sources[0]
     return Signal(
+        host=source.host,
         source=source.name,
         device=source.device,
         channel=channel,
@@ -151,6 +152,7 @@ def test_without_traces_only_phases_are_left(tmp_path: Path) -> None:
 def test_a_device_that_moved_nothing_is_no_line(run: Run) -> None:
     still = [
         Signal(
+            host="box",
             source="block",
             device="vda",
             channel=channel,
