@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Scope
+from wattload.core.record.energy import SensorRecord
 from wattload.core.record.run import RunRecord
+from wattload.core.record.sensor_text import delay_text
 from wattload.core.units import Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.captions import is_declared
@@ -365,17 +367,18 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     if periods_s:
         what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
     parts = [f"{what}: {'; '.join(known)}. Strips are timed phases."]
-    delays_s = sorted({round(each, 1) for track in tracks for each in _delays_s(track.run.record)})
-    if delays_s and delays_s[-1] >= _DELAY_NAMED_S:
-        late = " to ".join(f"{each:g}" for each in dict.fromkeys((delays_s[0], delays_s[-1])))
-        parts.append(f"Readings appear {late} s late; energies correct for this.")
+    sensors = [each for track in tracks for each in _sensors(track.run.record)]
+    sensors.sort(key=lambda each: each.tau_s)
+    if sensors and sensors[-1].tau_s >= _DELAY_NAMED_S:
+        late = " to ".join(dict.fromkeys(map(delay_text, (sensors[0], sensors[-1]))))
+        parts.append(f"Readings appear {late} late; energies correct for this.")
     if periods_s:
         parts.append(bins)
     return " ".join(parts)
 
 
-def _delays_s(record: RunRecord) -> Iterator[float]:
-    """Yield the mean delay in seconds of each meter whose energy of a drive was chosen."""
+def _sensors(record: RunRecord) -> Iterator[SensorRecord]:
+    """Yield the sensor of each meter whose energy of a drive was chosen."""
     chosen = {
         (energy.host, energy.source, energy.device)
         for energy in record.power.energy
@@ -383,7 +386,7 @@ def _delays_s(record: RunRecord) -> Iterator[float]:
     }
     for source in record.power.sources:
         if source.sensor is not None and (source.host, source.name, source.device) in chosen:
-            yield source.sensor.tau_s
+            yield source.sensor
 
 
 def _chart(

@@ -16,7 +16,7 @@ from wattload.core.record.energy import (
     SensorRecord,
 )
 from wattload.core.record.run import RunRecord
-from wattload.core.record.sensor_text import meter_lines
+from wattload.core.record.sensor_text import delay_text, meter_lines
 from wattload.core.units import TB, Unit
 from wattload.reports.blocks import (
     Block,
@@ -429,17 +429,13 @@ def _source_table(record: RunRecord) -> Table:
 
 
 def _calibration_table(sensors: Sequence[tuple[PowerSourceRecord, SensorRecord]]) -> Table:
-    """Return what a known load showed of each meter, beside what was declared."""
+    """Return what a known load showed of each meter."""
     return listing(
         "Calibration of the meters by a known load",
         sensors,
         {
             "source": lambda of: Cell(of[0].name, remark=of[0].device),
-            "#delay declared": lambda of: quantity(of[1].declared_tau_s, Unit.SECONDS, 3),
-            "#delay": lambda of: Cell(
-                quantity(of[1].tau_s, Unit.SECONDS, 3),
-                remark=f"± {quantity(of[1].tau_uncertainty_s, Unit.SECONDS, 2)}",
-            ),
+            "#delay": lambda of: delay_text(of[1]),
             "#settled after": lambda of: quantity(of[1].settle_s, Unit.SECONDS, 3),
             "#update": lambda of: (
                 quantity(of[1].update_s, Unit.SECONDS, 3) if of[1].update_s else "every read"

@@ -225,7 +225,7 @@ def test_a_sensor_that_was_not_calibrated_is_not_checked_and_says_why() -> None:
     record = with_sensor(record_of(), basis="declared", reason="power.idle_s is 5 s", responds=None)
     found = check(record, "sensor_calibrated")
     assert (found.verdict, found.bars_energy) == ("not_checked", False)
-    assert found.sentence.endswith("has a delay of 0.50 s as declared (power.idle_s is 5 s).")
+    assert found.sentence.endswith("is 0.50 s late as declared (power.idle_s is 5 s).")
     assert found.cause == NO_CALIBRATION
     assert checks(record_of(), "sensor_calibrated") == []
 

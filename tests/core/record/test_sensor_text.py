@@ -19,9 +19,9 @@ MEAN = SensorRecord(
 )
 
 
-def test_mean_and_lag_are_told_apart() -> None:
+def test_mean_delay_has_its_uncertainty() -> None:
     assert sensor_text(MEAN, 720.0) == (
-        "1.02 s mean, updated every 0.1 s, 0.31 s late, calibrated 12 min before"
+        "1.02 s mean, updated every 0.1 s, 0.87 ± 0.01 s late, calibrated 12 min before"
     )
 
 

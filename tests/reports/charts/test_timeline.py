@@ -101,7 +101,7 @@ def test_power_above_that_of_the_job_is_not_cut_off(pair: list[Run]) -> None:
     assert all(0 <= y <= 150 for corners in lines(found.svg).values() for _, y in corners)
 
 
-@pytest.mark.parametrize(("tau_s", "words"), [(0.81, "0.8 s late"), (0.1, "")])
+@pytest.mark.parametrize(("tau_s", "words"), [(0.81, "0.81 ± 0.02 s late"), (0.1, "")])
 def test_a_chart_of_power_says_how_late_readings_appear(
     pair: list[Run], tau_s: float, words: str
 ) -> None:

@@ -27,6 +27,7 @@ from wattload.core.power import (
 from wattload.core.record.energy import EnergyRecord, PowerSourceRecord, SensorRecord
 from wattload.core.record.results import NO_CALIBRATION, NO_DRIVE, NO_SENSOR, Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.core.record.sensor_text import delay_text
 from wattload.core.record.target import ControllerFacts, ControllerRecord
 from wattload.core.units import J_PER_WH, NS_PER_S, format_percent
 
@@ -172,15 +173,12 @@ def _calibrated(
             figures=figures,
         )
     if sensor.basis != "calibrated":
-        sentence = (
-            f"{source.name} has a delay of {sensor.tau_s:.2f} s as declared ({sensor.reason})."
-        )
+        sentence = f"{source.name} is {delay_text(sensor)} late as declared ({sensor.reason})."
         return unknown(name, sentence, figures=figures, cause=_cause(record, source))
     faults = [*_train_fault(sensor), *_delay_fault(record, source, sensor)]
     return judged(
         name,
-        f"{source.name} is {sensor.tau_s:.2f} ± {sensor.tau_uncertainty_s:.2f} s late by its "
-        "calibration, which its energies use",
+        f"{source.name} is {delay_text(sensor)} late by its calibration, which its energies use",
         f"; {'; '.join(faults)}",
         holds=not faults,
         figures=figures,

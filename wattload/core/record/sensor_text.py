@@ -1,4 +1,4 @@
-"""The sensor of a power source in one line for people, such as ``1.02 s mean, 0.31 s late``."""
+"""The sensor of a power source in one line for people, such as ``1.02 s mean, 0.87 s late``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wattload.core.record.energy import CalibrationRecord, PowerSection, SensorR
 
 _LEAST_MEAN_S = 0.15
 """Shorter means are those between two reads."""
+_LEAST_DELAY_S = 0.01
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
@@ -20,12 +21,11 @@ def sensor_text(sensor: SensorRecord, age_s: float | None = None) -> str:
     ``age_s`` is how long before its use the sensor was calibrated, ``None`` if at that time.
     """
     window_s = _window_s(sensor.kappa_s, sensor.update_s)
-    late_s = sensor.tau_s - (window_s + sensor.update_s) / 2
     parts = [f"{window_s:.2f} s mean" if window_s > _LEAST_MEAN_S else "instant"]
     if sensor.update_s:
         parts.append(f"updated every {sensor.update_s:.2g} s")
-    if abs(late_s) >= max(0.01, sensor.tau_uncertainty_s):
-        parts.append(f"{late_s:.2f} s late")
+    if abs(sensor.tau_s) >= _LEAST_DELAY_S:
+        parts.append(f"{delay_text(sensor)} late")
     if sensor.fall_later_s:
         parts.append(f"falls {sensor.fall_later_s:.2f} s later than it rises")
     if sensor.basis == "calibrated":
@@ -34,6 +34,14 @@ def sensor_text(sensor: SensorRecord, age_s: float | None = None) -> str:
         reason = sensor.reason.removeprefix("not calibrated: ")
         parts.append(f"as declared, not calibrated: {reason}" if reason else "as declared")
     return ", ".join(parts)
+
+
+def delay_text(sensor: SensorRecord) -> str:
+    """Return the mean time by which readings are late: as calibrated, with U, else as declared."""
+    if sensor.basis != "calibrated":
+        return f"{sensor.tau_s:.2f} s"
+    decimals = 2 if sensor.tau_uncertainty_s >= _LEAST_DELAY_S else 3
+    return f"{sensor.tau_s:.{decimals}f} ± {sensor.tau_uncertainty_s:.{decimals}f} s"
 
 
 def meter_lines(section: PowerSection, started_utc: str) -> Iterator[str]:
