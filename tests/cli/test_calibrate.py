@@ -151,7 +151,7 @@ def test_chart_is_beside_the_declared_and_the_file_is_removed(
     assert "removed afterwards" in printed.err
     assert list(target.iterdir()) == []
     assert meter_calibrated(CalibrationCache(), "2026-01-01T00:12:00+00:00")[1].endswith(
-        "s mean, calibrated 12 min before"
+        "s late, calibrated 12 min before"
     )
     (stored,) = CalibrationCache().all()
     assert stored.record.source == "hwmon"
