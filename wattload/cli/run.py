@@ -27,24 +27,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="also print what each figure and check means"
     )
     parser.add_argument("--json", action="store_true", help="print the record's path as JSON")
+    parser.add_argument(
+        "--hosts",
+        metavar="HOST[:N],...",
+        help="run N processes on each host (default 1), by mpirun; @FILE reads a hostfile",
+    )
+    parser.add_argument("--plan", action="store_true", help="only print the mpirun line of --hosts")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the runs and return 0, or 3 if a check failed.
 
     Raises:
-        ConfigError: no workload is given; the message lists them.
+        ConfigError: no workload is given; the message lists them. Or as for ``launch``.
     """
     from wattload.cli.settings import require_workload
+    from wattload.core.errors import ConfigError
 
     require_workload(arguments.overrides, "run")
     if arguments.cfg:
         return _print_configuration(arguments.overrides)
+    if arguments.hosts is not None:
+        from wattload.cli.hosts import launch
+
+        return launch(arguments.hosts, _words(arguments), only_prints=arguments.plan)
+    if arguments.plan:
+        raise ConfigError("--plan prints the mpirun line of --hosts; for a run use `wattload plan`")
     from wattload.cli.outcome import Printer
     from wattload.session.loop import run_all
 
     reporter = Printer(as_json=arguments.json, verbose=arguments.verbose)
     return run_all(arguments.overrides, multirun=arguments.multirun, reporter=reporter)
+
+
+def _words(arguments: argparse.Namespace) -> list[str]:
+    """Return the arguments for each process that mpirun starts."""
+    flags = {
+        "-m": arguments.multirun,
+        "--verbose": arguments.verbose,
+        "--json": arguments.json,
+        "--debug": "--debug" in sys.argv,
+    }
+    return [*(flag for flag, is_set in flags.items() if is_set), *arguments.overrides]
 
 
 def _print_configuration(overrides: list[str]) -> int:

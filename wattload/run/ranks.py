@@ -8,6 +8,7 @@ that fails earlier has the launcher end the others.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import sys
@@ -101,6 +102,26 @@ def connect(ranks: int | None, *, measures: bool = True) -> World:
         f"{'.'.join(map(str, version))}; start it with that library's own mpirun"
         f"{by_slurm if sizes[-1].launcher == SRUN else ''}, {ALONE}"
     )
+
+
+def mpi_library() -> tuple[str, Path]:
+    """Return the name of mpi4py's MPI, such as ``MPICH``, and its library; MPI is not initialized.
+
+    Raises:
+        MissingExtraError: mpi4py is not installed, or finds no MPI library.
+    """
+    try:
+        import mpi4py
+
+        mpi4py.rc(initialize=False)
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        why = str(error).partition("\n")[0]
+        raise MissingExtraError(
+            f"mpi4py can't be loaded ({why}); install it with {install_command(['mpi'])}"
+        ) from error
+    maps = Path("/proc/self/maps").read_text()
+    return MPI.get_vendor()[0], Path(re.findall(r"(?m)/.*/libmpi[^/\n]*\.so.*$", maps)[0])
 
 
 def _initialized() -> ModuleType:
