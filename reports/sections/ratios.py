@@ -22,7 +22,7 @@ from wattload.reports.charts.captions import evidence
 from wattload.reports.sections.wording import unique
 from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
-from wattload.reports.stats.figures import RunFigure
+from wattload.reports.stats.figures import RunFigure, uncertainty_of
 from wattload.reports.stats.intervals import Interval
 from wattload.reports.stats.pairs import Noise, Session
 from wattload.reports.stats.subject import Group, Subject, lettered, named
@@ -34,6 +34,7 @@ from wattload.results.quantity import (
     interval_text,
     number,
     percent,
+    plus_minus,
     ratio_text,
     scale_for,
     scaled,
@@ -73,7 +74,7 @@ def quantities_table(rows: Sequence[Row], group: Group, caption: str) -> Table:
             for entry in rows
         ],
         caption=caption,
-        note=_note(group),
+        note=_note(group, rows),
     )
 
 
@@ -95,12 +96,14 @@ def points_table(rows: Sequence[Row], group: Group) -> Table:
         caption=(
             f"{first.quantity.label} by {first.axis} ({', '.join(part for part in parts if part)})"
         ),
-        note=_note(group),
+        note=_note(group, rows),
     )
 
 
-def _note(group: Group) -> str:
-    return _MEANS + (_RATIO if group.is_pair else "") + _CV
+def _note(group: Group, rows: Sequence[Row]) -> str:
+    every = (figure for entry in rows for own in entry.figures.values() for figure in own)
+    margin = " ±: uncertainty, k = 2." if any(each.uncertainty for each in every) else ""
+    return _MEANS + (_RATIO if group.is_pair else "") + _CV + margin
 
 
 def _titles(group: Group) -> list[str]:
@@ -204,14 +207,20 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
     spread = entry.spreads.get(arm)
     if spread is not None:
         centre = entry.centres.get(arm)
-        shown = scaled(spread.median if centre is None else centre, scale)
+        mean = spread.median if centre is None else centre
+        valid = [figure for figure in entry.figures[arm] if figure.valid]
+        shown = plus_minus(mean, uncertainty_of(mean, valid), scale)
         is_median = centre is None and spread.count > 1
         text = _spread_text(spread, entry.figures[arm], scale)
         return Cell(shown, remark=f"{'median; ' if is_median else ''}{multiple}{text}")
     figures = entry.figures.get(arm, ())
-    values = [figure.value for figure in figures if figure.value is not None]
+    values = [
+        plus_minus(figure.value, figure.uncertainty, scale)
+        for figure in figures
+        if figure.value is not None
+    ]
     if values:
-        shown = ", ".join(scaled(value, scale) for value in values)
+        shown = ", ".join(values)
         return Cell(shown, "quiet", remark="no valid run: not compared")
     uppers = [figure.upper for figure in figures if figure.upper is not None]
     if uppers:

@@ -25,7 +25,7 @@ from wattload.reports.runs.phases import leading, overlap, timed_parts
 from wattload.reports.stats.comparison import Row, compare, compares_work
 from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
 from wattload.reports.stats.effects import mean_log
-from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, RunFigure, per_joule
+from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule, uncertainty_of
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import ACTIVITIES, label
@@ -446,17 +446,8 @@ def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float])
         run_count=len(point.compared.arms.get(arm, ())),
         lower=shown(min(lowers)) if lowers else None,
         upper=shown(max(uppers)) if uppers else None,
-        uncertainty=None if centre is None else _uncertainty(shown(centre), figures),
+        uncertainty=None if centre is None else uncertainty_of(shown(centre), figures),
     )
-
-
-def _uncertainty(value: float, figures: Sequence[RunFigure]) -> float | None:
-    """Return the largest relative uncertainty of energies at k = 2, times ``value``."""
-    known = [each for each in figures if each.value]
-    shares = [
-        abs(each.uncertainty / each.value) for each in known if each.uncertainty and each.value
-    ]
-    return max(shares) * abs(value) if shares and len(shares) == len(known) else None
 
 
 def _no_energy(point: ShownPoint) -> str:

@@ -348,6 +348,18 @@ def _uncertainty(
     return stated_j if unit is Unit.JOULES else abs(value * stated_j / joules)
 
 
+def uncertainty_of(mean: float, figures: Sequence[RunFigure]) -> float | None:
+    """Return the uncertainty of a mean of energies at k = 2: their largest share, of the mean.
+
+    ``None`` if one of them has none.
+    """
+    known = [each for each in figures if each.value]
+    shares = [
+        abs(each.uncertainty / each.value) for each in known if each.uncertainty and each.value
+    ]
+    return max(shares) * abs(mean) if shares and len(shares) == len(known) else None
+
+
 def _divided(part: float | None, whole: float) -> float | None:
     return part / whole if part is not None and whole > 0 else None
 
