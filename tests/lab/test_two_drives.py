@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab-example`"),
 ]
 
-PAIRS = 7
+PAIRS = 6
 """Six give a ratio its interval."""
 RUNS = OUT / "two-drives"
 DESIGNS = {"virtual-gen5": GEN5, "virtual-gen4": GEN4}
