@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -368,3 +369,43 @@ def test_ranks_that_another_launcher_numbered_too_are_refused(tmp_path: Path) ->
     sentence = refusal(start(tmp_path, words, OMPI_COMM_WORLD_LOCAL_RANK="1"), tmp_path)
     assert "0 of 2 processes on " in sentence
     assert "(here PMI_RANK=0 MPI_LOCALRANKID=0 OMPI_COMM_WORLD_LOCAL_RANK=1)" in sentence
+
+
+WITHOUT_CROSS_MEMORY_ATTACH = """
+import ctypes, struct
+from wattload.run.ranks import connect
+
+LOAD, JUMP_IF_EQUAL, RETURN, EPERM, ALLOW = 0x20, 0x15, 0x06, 0x50001, 0x7FFF0000
+PROCESS_VM_READV, PROCESS_VM_WRITEV = 310, 311  # of x86-64
+steps = [
+    (LOAD, 0, 0, 0),
+    (JUMP_IF_EQUAL, 1, 0, PROCESS_VM_READV),
+    (JUMP_IF_EQUAL, 0, 1, PROCESS_VM_WRITEV),
+    (RETURN, 0, 0, EPERM),
+    (RETURN, 0, 0, ALLOW),
+]
+filter = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filter))
+prctl = ctypes.CDLL(None).prctl
+NO_NEW_PRIVILEGES, SECCOMP, BY_FILTER = 38, 22, 2
+assert prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0
+assert prctl(SECCOMP, BY_FILTER, program, 0, 0) == 0
+world = connect(None)
+print([len(each) for each in world.gather(bytes(8_000_000))])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs the system calls of x86-64")
+@pytest.mark.parametrize("mpi", ["MPICH", "Open MPI"])
+def test_large_messages_pass_in_a_container_that_forbids_process_vm_readv(
+    tmp_path: Path, mpi: str
+) -> None:
+    program = [sys.executable, "-c", WITHOUT_CROSS_MEMORY_ATTACH]
+    if mpi == "MPICH":
+        need_mpi()
+        done = start(tmp_path, [mpirun(), "-n", "2", *program])
+    else:
+        launcher, library = open_mpi()
+        done = start(tmp_path, by_open_mpi(launcher, program), MPI4PY_LIBMPI=library)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["[8000000, 8000000]", "[]"]

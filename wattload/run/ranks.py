@@ -48,8 +48,14 @@ CONNECT_TIMEOUT_S = 60
 LAUNCHER_VARIABLE = "PMI_FD"
 """The descriptor on which MPICH's launcher takes commands of PMI-1, one per line."""
 
-OPEN_MPI_ALONE = "OMPI_MCA_ess_singleton_isolated"
-"""Keeps Open MPI 4 from starting a daemon where another launcher started the process."""
+_MPI_SETTINGS = {
+    # keeps Open MPI 4 from starting a daemon where another launcher started the process
+    "OMPI_MCA_ess_singleton_isolated": "1",
+    # large messages without process_vm_readv, which containers may forbid
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "MPIR_CVAR_CH4_CMA_ENABLE": "0",
+}
+"""Variables that MPI libraries read, unless the user has set them."""
 
 PMIX_VARIABLE = "PMIX_NAMESPACE"
 """The name of a job whose launcher connects processes by PMIx, as Open MPI's does, and Slurm's."""
@@ -134,7 +140,8 @@ def _initialized() -> ModuleType:
     import mpi4py
 
     mpi4py.rc(initialize=False, finalize=True)
-    os.environ.setdefault(OPEN_MPI_ALONE, "1")
+    for name, value in _MPI_SETTINGS.items():
+        os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mpi4py's of another launcher: ``connect`` refuses it
         from mpi4py import MPI
