@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,13 @@ def need(reason: str | None) -> None:
     """Skip a test for a reason, if there is one; where everything is set up, it fails."""
     if reason is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+
+
+def open_mpi_library() -> str:
+    """Return Debian's Open MPI, for mpi4py to load."""
+    libraries = sorted(Path("/usr/lib").glob("*/libmpi.so.40"))
+    need(None if libraries else "needs Open MPI (apt-get install openmpi-bin)")
+    return str(libraries[0])
 
 
 @pytest.fixture(scope="session")

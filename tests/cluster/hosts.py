@@ -134,12 +134,17 @@ class Cluster:
         return int(counters[6]) * 512
 
     def clear(self) -> None:
-        """Reconnect all hosts, end what still runs on them, and empty their drives and ``/tmp``."""
+        """Reconnect all hosts, end what still runs on them, and remove what was written."""
         for host in NAMES:
             self.restore(host)
-            self.on(host, "sh", "-c", f"rm -rf {DRIVE}/* /tmp/* /dev/shm/*")
             for pid in self.processes(host):
                 self.on(host, "kill", "-KILL", str(pid))
+        self.clear_files()
+
+    def clear_files(self) -> None:
+        """Empty the drives, ``/tmp`` and ``/dev/shm`` of all hosts."""
+        for host in NAMES:
+            self.on(host, "sh", "-c", f"rm -rf {DRIVE}/* /tmp/* /dev/shm/*")
 
     def _ip(self, *words: str) -> None:
         subprocess.run(

@@ -1,0 +1,72 @@
+"""Slurm's srun, for each of its ways to start MPI, and a batch script."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.conftest import need, open_mpi_library
+from tests.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster, missing, running_hosts
+from tests.cluster.slurm import missing_slurm, start_slurm
+from tests.run.running import run_folders
+from wattload.core.record.file import read_record
+
+RUN = (
+    *(sys.executable, "-m", "wattload", "run", "workload=null", "power=none"),
+    *(f"target.path={DRIVE}", f"runs={RUNS}"),
+)
+
+
+class Slurm:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._variables = {
+            **start_slurm(cluster),
+            "PYTHONPATH": str(ROOT),
+            "WATTLOAD_STATE_DIR": "/tmp/state",
+        }
+
+    def run(self, *words: str, **variables: str) -> tuple[str, list[int]]:
+        """Run a command on the first host; return its stderr, and the ranks of each new record."""
+        self.cluster.clear_files()
+        done = self.cluster.on(NAMES[0], *words, **self._variables, **variables)
+        folders = [run_folders(self.cluster.files(name, RUNS)) for name in NAMES]
+        records = [read_record(path) for found in folders for path in found]
+        return done.stderr, [record.workload.rank_count for record in records]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    need(missing() or missing_slurm())
+    with running_hosts() as cluster:
+        yield Slurm(cluster)
+
+
+@pytest.mark.parametrize("plugin", ["none", "pmi2", "pmix"])
+@pytest.mark.parametrize("library", ["MPICH", "Open MPI"])
+def test_tasks_are_one_world_or_are_refused(slurm: Slurm, plugin: str, library: str) -> None:
+    variables = {"MPI4PY_LIBMPI": open_mpi_library()} if library == "Open MPI" else {}
+    words = ["srun", f"--mpi={plugin}", "--nodes=1", "--ntasks=2", *RUN]
+    said, ranks = slurm.run(*words, **variables)
+    sentences = {line for line in said.splitlines() if line.startswith("wattload: ")}
+    if (library, plugin) in (("MPICH", "pmi2"), ("Open MPI", "pmix")):
+        assert (ranks, sentences) == ([2], set()), said
+    elif library == "MPICH":
+        (sentence,) = sentences
+        assert "a launcher started 2 processes" in sentence
+        assert "mpi4py uses MPICH" in sentence
+        assert not ranks
+    else:  # Open MPI has ended the process in MPI_Init, as one that was built for PMI would not
+        assert "OMPI was not built with SLURM's PMI support" in said
+        assert not ranks
+
+
+def test_a_batch_script_of_one_process_is_a_run_of_one_rank(slurm: Slurm) -> None:
+    """It inherits the number of tasks of its job, none of which are started."""
+    submit = shlex.join(["sbatch", "--ntasks=4", "--wrap", shlex.join(RUN)])
+    to_its_end = 'while [ -n "$(squeue --noheader)" ]; do sleep 0.2; done'
+    said, ranks = slurm.run("sh", "-c", f"{submit} && {to_its_end}")
+    assert ranks == [1], said
