@@ -217,7 +217,19 @@ class Context:
     drives: dict[int, RawDrive] = field(default_factory=dict)
     has_ended: bool = False
     pauses: int = 0
+    on_host: Communicator | None = None
+    """The ranks on this host, ``None`` for all of them."""
+    shares_targets: bool = False
+    """Whether all hosts see the same targets."""
     _open: list[str] = field(default_factory=list)
+
+    @property
+    def local(self) -> Communicator:
+        return self.on_host or self.communicator
+
+    @property
+    def sharers(self) -> Communicator:
+        return self.communicator if self.shares_targets else self.local
 
     def end_job(self) -> None:
         self.has_ended = True
@@ -282,6 +294,16 @@ def context_at(path: Path, **changed: Any) -> Context:
     return Context(targets=(directory_target(path),), **changed)
 
 
+def contexts_on_hosts(folders: Sequence[Path], ranks: int) -> list[Context]:
+    """Return the contexts of ``ranks`` on a host for each folder, which is its only target."""
+    world = iter(ThreadCommunicator.world(len(folders) * ranks))
+    return [
+        Context(targets=(directory_target(folder),), communicator=next(world), on_host=local)
+        for folder in folders
+        for local in ThreadCommunicator.world(ranks)
+    ]
+
+
 def run_ranks(contexts: Sequence[C], work: Callable[[C], T]) -> list[T]:
     """Run ``work`` on each context in a thread of its own, as ranks; returns results by rank.
 
@@ -295,9 +317,11 @@ def run_ranks(contexts: Sequence[C], work: Callable[[C], T]) -> list[T]:
             results[number] = work(contexts[number])
         except BaseException as error:
             failures.append(error)
-            communicator = getattr(contexts[number], "communicator", None)
-            if isinstance(communicator, ThreadCommunicator):
-                communicator.abort()
+            for context in contexts:
+                for name in ("communicator", "local"):
+                    communicator = getattr(context, name, None)
+                    if isinstance(communicator, ThreadCommunicator):
+                        communicator.abort()
 
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(len(contexts))]
     for thread in threads:

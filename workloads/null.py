@@ -11,6 +11,7 @@ from wattload.core.record.run import DataRecord
 from wattload.core.workload import (
     Accelerator,
     Outcome,
+    OverHosts,
     RunContext,
     WorkloadPlan,
 )
@@ -31,6 +32,8 @@ class Null:
 
     name: ClassVar[str] = "null"
     needs: ClassVar[tuple[type, ...]] = ()
+    over_hosts: ClassVar[OverHosts] = "replicate"
+    """Each host goes through every step of a run."""
 
     def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
         self.config = config

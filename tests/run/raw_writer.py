@@ -19,6 +19,7 @@ from wattload.core.workload import (
     Accelerator,
     Conditioning,
     Outcome,
+    OverHosts,
     RunContext,
     WorkloadPlan,
 )
@@ -43,6 +44,7 @@ class RawWriter:
 
     name = "raw_writer"
     needs: ClassVar[tuple[type, ...]] = ()
+    over_hosts: ClassVar[OverHosts] = "one"
     target_kinds = (TargetKind.BLOCK,)
     prepares_last = True
 

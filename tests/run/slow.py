@@ -12,7 +12,7 @@ from typing import ClassVar
 from wattload.core.errors import DataError
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
-from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
+from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
 from wattload.workloads.null import Config
 
 
@@ -25,6 +25,7 @@ class Slow:
 
     name = "slow"
     needs: ClassVar[tuple[type, ...]] = ()
+    over_hosts: ClassVar[OverHosts] = "replicate"
 
     def __init__(self, config: Config, loader: object, accelerator: Accelerator) -> None:
         self._stop = os.environ.get("WATTLOAD_TEST_STOP", "")

@@ -27,6 +27,13 @@ T = TypeVar("T")
 
 PurgeMethod = Literal["discard", "format"]
 
+OverHosts = Literal["divide", "replicate", "one"]
+"""What a workload does if its ranks are on several hosts.
+
+``divide``: all ranks do one job together. ``replicate``: each host does the whole job on its own
+drives, at the same time. ``one``: it runs on one host only.
+"""
+
 MAX_ACCELERATORS = 1024
 
 
@@ -248,7 +255,20 @@ class RunContext(Protocol):
 
     @property
     def communicator(self) -> Communicator:
-        """Rank, world size and the collective calls."""
+        """All ranks of the run."""
+        ...
+
+    @property
+    def local(self) -> Communicator:
+        """The ranks on this host."""
+        ...
+
+    @property
+    def sharers(self) -> Communicator:
+        """The ranks that see the same targets as this one: all, or those on this host.
+
+        They generate, claim, seal and remove data together, each with ``sharers.rank`` as its part.
+        """
         ...
 
     @property
@@ -310,7 +330,8 @@ class RunContext(Protocol):
 class WorkloadPlan:
     """What a run will do to its target; the preflight judges it before the run starts.
 
-    Sizes are totals over all ranks and targets. ``data_bytes`` is the size of the
+    Sizes are totals over the targets of this host, and over the ranks that share them
+    (``RunContext.sharers``): all ranks of a run on one host. ``data_bytes`` is the size of the
     data after ``prepare`` (including reused data), ``prepare_bytes`` what ``prepare`` still has to
     write, ``run_bytes`` the maximum that the timed phases write, ``peak_bytes`` the maximum space
     of data and run together, of which ``present_bytes`` are taken already: by output of an earlier
@@ -320,7 +341,8 @@ class WorkloadPlan:
     start of each raw drive a completed run has written throughout. ``reading_s`` is how long the
     timed phases read where a clock ends them, however much that is. ``lines`` are further lines of
     a preview: a word and a text. ``refusal`` is why this host can't make the run, empty if it can:
-    what the run would take is known all the same.
+    what the run would take is known all the same. ``minimum_ranks`` and ``maximum_ranks`` are
+    those of one job; if each host does the whole job, of each host.
     """
 
     data_bytes: int
@@ -459,6 +481,8 @@ class Workload(Protocol):
     ``needs`` are runtime-checkable protocols; the loader's configuration has to implement one of
     them. A workload without any runs with every loader.
 
+    ``over_hosts`` is what it does over several hosts; each workload says what that means for it.
+
     A workload that also runs on other targets than directories has them in an attribute
     ``target_kinds``. One whose ``prepare`` must be followed by ``run`` without a rest has a true
     ``prepares_last``: idle power is then measured before it.
@@ -466,6 +490,7 @@ class Workload(Protocol):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[type, ...]]
+    over_hosts: ClassVar[OverHosts]
 
     def plan(self, context: RunContext) -> WorkloadPlan:
         """Return what the run will do to the target; raises ``ConfigError`` if it is impossible."""

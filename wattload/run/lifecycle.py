@@ -358,6 +358,8 @@ class RunLifecycle:
         return Context(
             targets=targets,
             communicator=self._world,
+            local=self._world,
+            sharers=self._world,
             seed=self._config.seed,
             scale=self._config.scale.name,
             recorder=recorder,

@@ -319,6 +319,8 @@ class Context:
 
     targets: tuple[Target, ...]
     communicator: Communicator
+    local: Communicator
+    sharers: Communicator
     seed: int
     scale: str
     recorder: PhaseRecorder

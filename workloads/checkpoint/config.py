@@ -129,11 +129,13 @@ class Job:
     """The shards of this run's ranks, by rank, and the full sizes.
 
     ``rank_bytes`` is the size of the whole shards of these ranks, ``model_bytes`` that of all
-    ranks of the model.
+    ranks of the model. ``sharers`` are the ranks that see the same targets as this one, itself
+    included; each writes to one of them.
     """
 
     config: Config
     shards: tuple[Shard, ...]
+    sharers: tuple[int, ...]
     rank_bytes: int
     model_bytes: int
     model_ranks: int
@@ -145,17 +147,22 @@ class Job:
         return sum(shard.size_bytes for shard in self.shards)
 
     @property
+    def shared_bytes(self) -> int:
+        """The part of a checkpoint that is on the targets of this rank, in bytes."""
+        return sum(self.shards[rank].size_bytes for rank in self.sharers)
+
+    @property
     def most_kept(self) -> int:
         """The largest number of checkpoints on the target at once."""
         return min(self.config.kept + 1, self.config.checkpoint_count)
 
     def target_of(self, rank: int) -> int:
-        """Return the index of the target that a rank writes to."""
-        return rank % self.target_count
+        """Return the index of the target that one of the sharers writes to."""
+        return self.sharers.index(rank) % self.target_count
 
 
 def plan_job(config: Config, context: RunContext) -> Job:
-    """Return what this run writes.
+    """Return what this run writes; every rank has to call this.
 
     Raises ``ConfigError`` for settings or a seed out of range, for more ranks than the model has,
     and for more targets than ranks.
@@ -169,15 +176,18 @@ def plan_job(config: Config, context: RunContext) -> Job:
             f"a checkpoint of {config.model} has {ranks} ranks, got {world}; "
             f"start at most {ranks} processes"
         )
-    if len(context.targets) > world:
+    sharing = context.sharers.world_size
+    if len(context.targets) > sharing:
         raise ConfigError(
             f"each rank writes to one target, so {len(context.targets)} targets need at least as "
-            f"many ranks, got {world}; start more processes with mpirun -n, or give fewer targets"
+            f"many ranks, got {sharing}; start more processes with mpirun -n, or give fewer "
+            "targets"
         )
     whole = [shard_of(config.model, rank) for rank in range(ranks)]
     return Job(
         config=config,
         shards=tuple(_as_written(shard, config) for shard in whole[:world]),
+        sharers=tuple(context.sharers.all_gather(context.communicator.rank)),
         rank_bytes=sum(shard.size_bytes for shard in whole[:world]),
         model_bytes=sum(shard.size_bytes for shard in whole),
         model_ranks=ranks,

@@ -40,27 +40,27 @@ class Storage:
     """One rank's view of the data folder on its target.
 
     Every rank calls all methods except ``commit_own``. The lowest rank of a target ``leads`` it: it
-    creates and commits. Every file is reserved in the folder's manifest under both its names
-    before it is created, so the files of an interrupted run can be removed.
+    creates and commits, and its manifest has the files of the ranks that write there. Every file is
+    reserved in the folder's manifest under both its names before it is created, so the files of an
+    interrupted run can be removed.
     """
 
     def __init__(self, job: Job, context: RunContext) -> None:
         self._job = job
         self._world: Communicator = context.communicator
-        rank = self._world.rank
+        self._sharers: Communicator = context.sharers
+        rank, part = self._world.rank, self._sharers.rank
         target = context.targets[job.target_of(rank)]
         self._own_ranks = [
-            other
-            for other in range(self._world.world_size)
-            if job.target_of(other) == job.target_of(rank)
+            other for other in job.sharers if job.target_of(other) == job.target_of(rank)
         ]
-        self.leads = rank < job.target_count
+        self.leads = rank == self._own_ranks[0]
         if self.leads:
-            folder = _claim(target.path, rank)
+            folder = _claim(target.path, part)
             # Files of an earlier run, complete or not, would only take up space.
             folder.empty()
-        self._world.barrier()
-        self._folder = folder if self.leads else _claim(target.path, rank)
+        self._sharers.barrier()
+        self._folder = folder if self.leads else _claim(target.path, part)
 
     @property
     def path(self) -> Path:
@@ -74,7 +74,7 @@ class Storage:
         if self.leads:
             with self._folder.open() as folder:
                 folder.make(partial_name(checkpoint)).close()
-        self._world.barrier()
+        self._sharers.barrier()
         return self._folder.path / partial_name(checkpoint)
 
     def commit(self, checkpoint: int, nonce: int, saved: Sequence[Saved]) -> None:
@@ -139,27 +139,27 @@ class Storage:
         """Remove a checkpoint, manifest first, so that a partial one never looks complete."""
         if self.leads:
             self._folder.discard(f"{folder_name(checkpoint)}/{MANIFEST_NAME}")
-        self._world.barrier()
+        self._sharers.barrier()
         for name in store.file_names:
             self._folder.discard(f"{folder_name(checkpoint)}/{name}")
-        self._world.barrier()
+        self._sharers.barrier()
 
     def remove(self) -> None:
         self._folder.close()
-        self._world.barrier()
+        self._sharers.barrier()
         if self.leads:
             self._folder.remove()
-        self._world.barrier()
+        self._sharers.barrier()
 
     def abandon(self) -> None:
         """Delete the files on this rank's target without waiting for other ranks.
 
-        Another rank may still create a file. With several ranks the manifests therefore stay, so
-        that the next run or ``wattload clean`` can remove it. Raises ``OSError`` or ``DataError``
-        if a file can't be removed.
+        Another rank may still create a file there. If there is one, the manifests therefore stay,
+        so that the next run or ``wattload clean`` can remove it. Raises ``OSError`` or
+        ``DataError`` if a file can't be removed.
         """
         self._folder.close()
-        if self._world.world_size == 1:
+        if self._sharers.world_size == 1:
             self._folder.remove()
             return
         self._folder.reload()
@@ -174,10 +174,10 @@ def _scratch(store: ShardStore) -> Sequence[str]:
     return store.scratch_names if isinstance(store, LeavesScratch) else ()
 
 
-def _claim(target_path: Path, rank: int) -> DataFolder:
+def _claim(target_path: Path, part: int) -> DataFolder:
     # One folder for all settings: no data is reused, and only one run at a time writes there.
     parameters: Mapping[str, object] = {}
-    return DataFolder.claim(target_path, WORKLOAD, parameters, seed=0, part=rank)
+    return DataFolder.claim(target_path, WORKLOAD, parameters, seed=0, part=part)
 
 
 def block_identity(nonce: int, *, rank: int, checkpoint: int) -> BlockIdentity:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from wattload.core.io import IOKind, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.record.run import DataRecord
-from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
+from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
 from wattload.loaders.data.cold_cache import worst_of_each
@@ -41,6 +41,9 @@ class Checkpoint:
 
     name: ClassVar[str] = WORKLOAD
     needs: ClassVar[tuple[type, ...]] = (CheckpointLoader,)
+    over_hosts: ClassVar[OverHosts] = "divide"
+    """A checkpoint has one shard for each rank of all hosts. A rank writes its own to a drive of
+    its host, or into the shared folder, and reads it back from there."""
 
     def __init__(self, config: Config, loader: CheckpointLoader, accelerator: Accelerator) -> None:
         self.config = config
@@ -68,11 +71,11 @@ class Checkpoint:
         return WorkloadPlan(
             data_bytes=0,
             prepare_bytes=0,
-            run_bytes=job.checkpoint_bytes * self.config.checkpoint_count,
-            peak_bytes=job.checkpoint_bytes * job.most_kept,
+            run_bytes=job.shared_bytes * self.config.checkpoint_count,
+            peak_bytes=job.shared_bytes * job.most_kept,
             memory_bytes_per_rank=max(map(self._memory_bytes, job.shards)),
             needs_direct_io=self._loader.checkpoint_path_is_direct,
-            read_bytes=job.checkpoint_bytes * self.config.checkpoint_count,
+            read_bytes=job.shared_bytes * self.config.checkpoint_count,
             computing_s=self.config.training_s * (self.config.checkpoint_count - 1),
             maximum_ranks=job.model_ranks,
         )

@@ -18,6 +18,7 @@ from wattload.core.record.run import DataRecord
 from wattload.core.workload import (
     Accelerator,
     Outcome,
+    OverHosts,
     RunContext,
     WorkloadPlan,
 )
@@ -96,6 +97,8 @@ class Dlrm:
 
     name: ClassVar[str] = WORKLOAD
     needs: ClassVar[tuple[type, ...]] = (ConverterConfig,)
+    over_hosts: ClassVar[OverHosts] = "one"
+    """Its processes read each other's files, and each verifies files by their state on its host."""
 
     def __init__(self, config: Config, loader: ConverterConfig, accelerator: Accelerator) -> None:
         del accelerator  # nothing is trained here

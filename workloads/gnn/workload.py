@@ -16,6 +16,7 @@ from wattload.core.workload import (
     Accelerator,
     Device,
     Outcome,
+    OverHosts,
     RunContext,
     WorkloadPlan,
     require_installed,
@@ -38,6 +39,8 @@ class Gnn:
 
     name: ClassVar[str] = WORKLOAD
     needs: ClassVar[tuple[type, ...]] = (FeatureLoaderConfig,)
+    over_hosts: ClassVar[OverHosts] = "one"
+    """A single process trains, on one accelerator."""
 
     def __init__(
         self, config: Config, loader: FeatureLoaderConfig, accelerator: Accelerator

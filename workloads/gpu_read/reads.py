@@ -100,9 +100,9 @@ def path_of(ranks: Sequence[RankOutcome], drive_bytes: int) -> DataPath:
     remarks = dict.fromkeys(remark for each in ranks for remark in each.path.remarks)
     known = [each.result.counts for each in ranks if each.result.counts is not None]
     counts = reduce(_sum, known) if len(known) == len(ranks) and drive_bytes else None
-    memory_bytes = ranks[0].memory_bytes
-    if counts is not None and memory_bytes is not None:
-        each_bytes = max(memory_bytes, 0.0) / drive_bytes
+    memory_bytes = [each.memory_bytes for each in ranks if each.memory_bytes is not None]
+    if counts is not None and len(memory_bytes) == len(ranks):
+        each_bytes = max(sum(memory_bytes), 0.0) / drive_bytes
         counts = counts.model_copy(update={"memory_bytes_per_byte": each_bytes})
     return ranks[0].path.model_copy(update={"remarks": tuple(remarks), "counts": counts})
 

@@ -23,7 +23,9 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import format_bytes, format_seconds
 from wattload.core.workload import (
     Accelerator,
+    Communicator,
     Outcome,
+    OverHosts,
     Phase,
     RunContext,
     WorkloadPlan,
@@ -77,12 +79,15 @@ class GpuRead:
 
     The reader's threads and memory are ready before the timed phase begins. What is delivered is
     compared where it is delivered. With several processes each has a GPU of its own, and the
-    targets are dealt out in order. Runs by threads are named after the workload, those by
-    requesters ``gpu_random_read``: pages show them differently.
+    targets are dealt out in order to the processes that see them. Runs by threads are named after
+    the workload, those by requesters ``gpu_random_read``: pages show them differently.
     """
 
     name: ClassVar[str] = WORKLOAD
     needs: ClassVar[tuple[type, ...]] = (BlockReadConfig,)
+    over_hosts: ClassVar[OverHosts] = "replicate"
+    """Each host reads the files on its own drives, with its own GPUs, for the same time. With
+    targets in a shared folder they are dealt out to the processes of all hosts instead."""
 
     def __init__(self, config: Config, loader: BlockReadConfig, accelerator: Accelerator) -> None:
         self.config = config
@@ -105,12 +110,11 @@ class GpuRead:
             MissingExtraError: the library behind the loader is not installed.
             TargetError: the loader can't read from one of the targets.
         """
-        world = context.communicator
-        hosts = world.all_gather(os.uname().nodename)  # before anything that can fail on one rank
+        sharers = context.sharers
         config, targets = self.config, context.targets
-        self._check_counts(world.world_size, len(targets))
+        self._check_counts(sharers.world_size, len(targets))
         dataset = dataset_of(config, targets)
-        own = part_of(dataset, world.rank, world.world_size)
+        own = part_of(dataset, sharers.rank, sharers.world_size)
         # Loaders with threads read whole multiples of what any target takes.
         least = [] if self._has_threads else list(map(_least_read_bytes, targets))
         read_bytes = max(config.block_bytes, *least) if least else config.block_bytes
@@ -120,12 +124,12 @@ class GpuRead:
             own=own,
             connections=(),
             gpu=None,
-            host=hosts[world.rank],
+            host=os.uname().nodename,
             read_bytes=read_bytes,
         )
         refusal = ""
         try:
-            self._job = replace(self._job, **self._gpus(hosts, world.rank))
+            self._job = replace(self._job, **self._gpus(context.local))
             self._loader.check_block_reads(self._reads(context), own.targets)
         except NoGpuError as error:
             refusal = str(error)
@@ -227,15 +231,14 @@ class GpuRead:
                 f"up to {MOST_ASKED_BYTES}, got {block_bytes}; use {following}"
             )
 
-    def _gpus(self, hosts: Sequence[str], rank: int) -> dict[str, Any]:
+    def _gpus(self, local: Communicator) -> dict[str, Any]:
         """Return the GPU of each target, or the one of this process, if the loader needs any."""
         if Ability.GPU not in self._loader.abilities:
             return {}
         named = self.config.named_gpus
         if self._has_threads:
             return {"connections": connect(self._planned().own.targets, named)}
-        place = hosts[:rank].count(hosts[rank])
-        return {"gpu": gpu_of_process(place, hosts.count(hosts[rank]), named)}
+        return {"gpu": gpu_of_process(local.rank, local.world_size, named)}
 
     def _require_regions(self, dataset: StampedFiles, read_bytes: int) -> None:
         regions = self.config.requesters // WARP

@@ -13,7 +13,7 @@ from wattload.core.record.run import DataRecord
 from wattload.core.steady import LARGEST_SPARE_SHARE, SteadyJudge
 from wattload.core.storage.targets import TargetKind
 from wattload.core.units import compared_bytes, format_bytes, format_rate
-from wattload.core.workload import Accelerator, Outcome, RunContext, WorkloadPlan
+from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
 from wattload.loaders.engine.engine import IOEngine
 from wattload.results.random_write.facts import (
     PHASE,
@@ -57,6 +57,8 @@ class RandomWrite:
 
     name: ClassVar[str] = WORKLOAD
     needs: ClassVar[tuple[type, ...]] = ()
+    over_hosts: ClassVar[OverHosts] = "one"
+    """Passes, conditioning and steady state are those of one drive."""
     target_kinds: ClassVar[frozenset[TargetKind]] = frozenset(
         {TargetKind.DIRECTORY, TargetKind.BLOCK}
     )

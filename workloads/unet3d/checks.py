@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check
-from wattload.core.workload import Communicator
+from wattload.core.workload import Communicator, RunContext
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
@@ -19,13 +18,12 @@ from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
 class ColdCache:
     """Evicts the files before each epoch and keeps its check; one rank per host does this."""
 
-    def __init__(self, data: PreparedData, world: Communicator) -> None:
+    def __init__(self, data: PreparedData, context: RunContext) -> None:
         self._paths = data.paths
         self._file_bytes = data.dataset.file_bytes
-        self._world = world
+        self._world = context.communicator
+        self._leads_host = context.local.rank == 0
         self._checks: list[Check] = []
-        hosts = world.all_gather(os.uname().nodename)
-        self._leads_host = hosts.index(os.uname().nodename) == world.rank
 
     def before_epoch(self) -> None:
         """Evict the files from the page cache on every host, and check that they are gone.

@@ -2,7 +2,7 @@
 
 A record is written under a temporary name, fsynced, renamed, then listed in the manifest. Each
 block of its payload is sealed, so that a read proves every byte (``loaders.data.verification``).
-All ranks share the missing files. The next call resumes one that was interrupted.
+The ranks that see a target share its missing files. The next call resumes one that was interrupted.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ _WORDS = BLOCK_BYTES // 8
 def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
     """Claim the folders and write the missing files; return the data and whether all was reused.
 
-    Every rank writes every ``world_size``-th missing file and lists it in its own part of the
-    manifest. The next call resumes one that was interrupted.
+    Each rank of those that see a target writes every n-th of its missing files and lists it in its
+    own part of the manifest. Data is reused if it was on the targets of all hosts. The next call
+    resumes one that was interrupted.
 
     Raises:
         DataError: a folder is not wattload's, a file has holes, or a verified file was changed.
         TargetError: the target is full or not writable.
     """
-    world = context.communicator
-    if world.rank == 0:
+    sharers = context.sharers
+    if sharers.rank == 0:
         _claim(dataset, 0)
-    world.barrier()
-    folders = _claim(dataset, world.rank)
+    sharers.barrier()
+    folders = _claim(dataset, sharers.rank)
     missing = dataset.missing(folders)
     kept = sorted(set(range(dataset.file_count)) - set(missing))
-    world.barrier()  # all ranks look before any rank writes
+    sharers.barrier()  # all ranks look before any rank writes
     data = PreparedData(dataset, folders)
-    own_kept = kept[world.rank :: world.world_size]
+    own_kept = kept[sharers.rank :: sharers.world_size]
     written_extents_check([data.paths[index] for index in own_kept], remedy=HOLES_REMEDY)
     if dataset.config.verify_data:
         data.verify(own_kept)
-    _make(data, missing[world.rank :: world.world_size], context)
-    world.barrier()
-    if world.rank == 0:
+    _make(data, missing[sharers.rank :: sharers.world_size], context)
+    sharers.barrier()
+    if sharers.rank == 0:
         for folder in folders:
             folder.seal()
     for folder in folders:
         folder.reload()
-    world.barrier()
-    return data, not missing
+    return data, all(context.communicator.all_gather(not missing))
 
 
 def _claim(dataset: Dataset, rank: int) -> list[DataFolder]:
@@ -100,7 +100,7 @@ def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> No
 def _write_all(
     data: PreparedData, indices: Sequence[int], context: RunContext, moved: ByteCounter
 ) -> None:
-    count = min(writer_count(context.communicator.world_size), len(indices))
+    count = min(writer_count(context.local.world_size), len(indices))
     free: queue.SimpleQueue[Sequence[RecordWriter]] = queue.SimpleQueue()
     for writers in _writers(data.dataset, count, moved):
         free.put(writers)
@@ -120,14 +120,14 @@ def _write_all(
             threads.shutdown(cancel_futures=True)
 
 
-def writer_count(world_size: int) -> int:
-    """Return the number of generating threads on one rank: its share of the processors."""
-    return max(min(len(os.sched_getaffinity(0)) // world_size, MAXIMUM_WRITERS), 1)
+def writer_count(host_ranks: int) -> int:
+    """Return the number of generating threads on one rank: its share of the host's processors."""
+    return max(min(len(os.sched_getaffinity(0)) // host_ranks, MAXIMUM_WRITERS), 1)
 
 
-def generation_memory_bytes(world_size: int) -> int:
+def generation_memory_bytes(host_ranks: int) -> int:
     """Return the memory of the generating threads of one rank, in bytes."""
-    return POOL_BYTES + writer_count(world_size) * CHUNK_BYTES
+    return POOL_BYTES + writer_count(host_ranks) * CHUNK_BYTES
 
 
 def _writers(dataset: Dataset, count: int, moved: ByteCounter) -> Iterator[Sequence[RecordWriter]]:

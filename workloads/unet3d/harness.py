@@ -95,7 +95,7 @@ def run_harness(
     """
     trainings = _trainings(job, samples, context.seed, loader)
     files = FilesRead(samples, trainings)
-    cold = ColdCache(data, context.communicator)
+    cold = ColdCache(data, context)
     results = _run(loader, trainings, cold, context)
     epochs = [
         (training, epoch)

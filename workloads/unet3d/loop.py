@@ -7,7 +7,6 @@ five parts, those of ``wattload.results.unet3d``.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -356,19 +355,17 @@ def choose_device(device: Device) -> DeviceChoice:
 
 @contextmanager
 def device_copier(
-    choice: DeviceChoice, samples: SampleSet, world: Communicator
+    choice: DeviceChoice, samples: SampleSet, local: Communicator
 ) -> Iterator[DeviceCopier | None]:
-    """Yield this rank's copier, ``None`` without a device; every rank has to call this.
+    """Yield the copier of a rank of a host's, ``None`` without a device.
 
     Raises ``ConfigError`` if the device is not usable.
     """
-    hosts = world.all_gather(os.uname().nodename)
     if not choice.copies:
         yield None
         return
-    local_rank = hosts[: world.rank].count(os.uname().nodename)
     shape = (samples.batch_samples, samples.resize_bytes)
-    copier = cuda_copier(shape, accelerators=samples.accelerators, local_rank=local_rank)
+    copier = cuda_copier(shape, accelerators=samples.accelerators, local_rank=local.rank)
     with closing(copier):
         yield copier
 

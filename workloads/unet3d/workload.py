@@ -14,6 +14,7 @@ from wattload.core.record.run import DataRecord
 from wattload.core.workload import (
     Accelerator,
     Outcome,
+    OverHosts,
     Phase,
     RunContext,
     WorkloadPlan,
@@ -53,6 +54,9 @@ class Unet3d:
 
     name: ClassVar[str] = WORKLOAD
     needs: ClassVar[tuple[type, ...]] = (SampleLoaderConfig, SampleHarnessConfig)
+    over_hosts: ClassVar[OverHosts] = "divide"
+    """Each host has the whole data set on its drives, or all see one in a shared folder. The
+    samples of an epoch are divided over all ranks, as in data-parallel training."""
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class Unet3d:
             self._loader.check_samples(each, context.targets)
         missing = job.dataset.missing(job.dataset.existing())
         data_bytes = sum(job.dataset.file_bytes)
+        share = context.sharers.world_size / context.communicator.world_size
         return WorkloadPlan(
             data_bytes=data_bytes,
             prepare_bytes=job.epoch_bytes(missing),
@@ -98,10 +103,10 @@ class Unet3d:
                     self._loader.sample_memory_bytes(samples),
                     self._loader.sample_memory_bytes(ceiling_samples(samples)),
                 ),
-                generation_memory_bytes(context.communicator.world_size) if missing else 0,
+                generation_memory_bytes(context.local.world_size) if missing else 0,
             ),
             needs_direct_io=self._loader.sample_path_is_direct,
-            read_bytes=round(data_bytes * job.epoch_files / job.dataset.file_count)
+            read_bytes=round(data_bytes * share * job.epoch_files / job.dataset.file_count)
             * self.config.epochs,
             computing_s=self.config.epochs * job.steps * job.step_s,
             # An external program starts its own processes, one per accelerator.
@@ -131,10 +136,10 @@ class Unet3d:
         draw = world.broadcast(secrets.randbits(64))
         drawn = drawn_samples(job.first_epoch(world.world_size, context.seed), draw)
         samples = self._samples(job, data.paths, drawn)
-        cold = ColdCache(data, world)
+        cold = ColdCache(data, context)
         counter = _Counter()
         loader = self._loader.sample_loader(samples, counter)
-        with device_copier(self._device, samples, world) as copier:
+        with device_copier(self._device, samples, context.local) as copier:
             with closing(loader):
                 epochs = self._read(context, loader, counter, cold, drawn=drawn, copier=copier)
             context.end_job()

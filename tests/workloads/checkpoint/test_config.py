@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.context import Context, context_at, directory_target
+from tests.context import Context, context_at, directory_target, run_ranks
 from tests.workloads.checkpointing import (
     DIRECT,
     LOADERS,
@@ -66,7 +66,7 @@ def test_quick_slices_and_full_writes_all(tmp_path: Path) -> None:
     contexts = ranks(tmp_path, 8)
     for context in contexts:
         context.scale = "full"
-    assert whole.plan(contexts[0]).run_bytes == 10 * 415_000_000_000
+    assert run_ranks(contexts, whole.plan)[0].run_bytes == 10 * 415_000_000_000
 
 
 def test_demo_alone_may_shrink_and_says_so(tmp_path: Path) -> None:
@@ -111,7 +111,8 @@ def test_published_labels_stand_beside_the_sizes(
 def test_a_subset_says_what_it_is_and_what_was_published(
     tmp_path: Path, model: str, message: str
 ) -> None:
-    job = plan_job(settings(model=model, shrink_bytes=RANK_BYTES), ranks(tmp_path, 8)[0])
+    config = settings(model=model, shrink_bytes=RANK_BYTES)
+    job = run_ranks(ranks(tmp_path, 8), lambda context: plan_job(config, context))[0]
     assert any(message in remark for remark in remarks(job))
     assert not any("of them (the shards" in remark for remark in remarks(job))
 
@@ -215,8 +216,8 @@ def test_a_shortened_shard_has_exactly_the_bytes() -> None:
 
 
 def test_a_whole_model_run_by_all_its_ranks_needs_no_remark_on_ranks(tmp_path: Path) -> None:
-    workload = made()
-    job = plan_job(workload.config, ranks(tmp_path, 8)[0])
+    config = made().config
+    job = run_ranks(ranks(tmp_path, 8), lambda context: plan_job(config, context))[0]
     assert not any("of them (the shards" in remark for remark in remarks(job))
 
 

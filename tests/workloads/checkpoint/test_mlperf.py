@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.context import context_at
+from tests.context import context_at, run_ranks
 from tests.workloads.checkpointing import STEP_S, made, ranks, run
 from wattload.core import mlperf
 from wattload.run.compose import compose
@@ -19,9 +19,10 @@ def test_the_preset_is_a_run_by_the_rules(tmp_path: Path) -> None:
     overrides = ["workload=checkpoint_mlperf", "scale=full", f"target.path={tmp_path}"]
     config, _ = compose(overrides)
     asked = mlperf.CHECKPOINT_RANKS[config.workload.model]
-    context = ranks(tmp_path, asked)[0]
-    context.scale = "full"
-    job = plan_job(config.workload, context)
+    contexts = ranks(tmp_path, asked)
+    for context in contexts:
+        context.scale = "full"
+    job = run_ranks(contexts, lambda context: plan_job(config.workload, context))[0]
     assert len(job.shards) == job.model_ranks == asked
     assert job.checkpoint_bytes == job.rank_bytes
     assert job.config.checkpoint_count == job.config.kept == mlperf.CHECKPOINT_COUNT

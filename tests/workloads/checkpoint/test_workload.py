@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.context import context_at, run_ranks
+from tests.context import Context, context_at, contexts_on_hosts, run_ranks
 from tests.workloads.checkpointing import (
     DIRECT,
     LOADERS,
     RANK_BYTES,
+    STEP_S,
     data_folder,
     facts_of,
     made,
     ranks,
+    record_of,
     remains,
     run,
     value,
 )
+from wattload.core.record.results import Check
+from wattload.core.workload import Outcome, WorkloadPlan
 from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.data.data_folder import list_folders
+from wattload.results.reading import checks_of
 from wattload.workloads.checkpoint.storage import complete_checkpoints
 
 pytestmark = pytest.mark.usefixtures("short_ceilings")
@@ -155,6 +161,39 @@ def test_ranks_commit_one_checkpoint_per_target(tmp_path: Path) -> None:
         ["manifest.json", "rank-00000.bin", "rank-00002.bin"],
         ["manifest.json", "rank-00001.bin"],
     ]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_ranks_of_several_hosts_write_their_shards_to_the_drives_of_their_hosts(
+    tmp_path: Path, shared: bool
+) -> None:
+    folders = [tmp_path / host for host in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    contexts = contexts_on_hosts([folders[0], folders[0 if shared else 1]], 2)
+    for context in contexts:
+        context.shares_targets = shared
+
+    def written(context: Context) -> tuple[Outcome, Sequence[Check], list[str], WorkloadPlan]:
+        subject = made(mode="async", interval_s=STEP_S, keep=1)
+        plan = subject.plan(context)
+        subject.prepare(context)
+        outcome = subject.run(context)
+        (folder,) = complete_checkpoints(data_folder(context))
+        names = sorted(path.name for path in folder.glob("*.bin"))
+        return outcome, subject.verify(context), names, plan
+
+    results = run_ranks(contexts, written)
+    outcome, found, _, _ = results[0]
+    record = record_of(made(), outcome, contexts)
+    checks = (*outcome.checks, *found, *checks_of(record))
+    assert {check.verdict for check in checks} == {"pass"}
+    assert value(record, "written_bytes") == 4 * 3 * RANK_BYTES
+    names = [f"rank-{rank:05d}.bin" for rank in range(4)]
+    of_host = [names, names] if shared else [names[:2], names[2:]]
+    assert [each for _, _, each, _ in results] == [of_host[0]] * 2 + [of_host[1]] * 2
+    assert {plan.run_bytes for *_, plan in results} == {3 * len(of_host[0]) * RANK_BYTES}
+    assert [remains(folder) for folder in folders] == [[], []]
 
 
 def test_without_fsync_the_record_warns(tmp_path: Path) -> None:

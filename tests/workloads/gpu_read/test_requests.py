@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.context import Context, ThreadCommunicator, run_ranks
+from tests.context import Context, LocalCommunicator, ThreadCommunicator, run_ranks
 from tests.gpu_machine import on_drives
 from tests.workloads.gpu_read.asking import (
     FILE_BYTES,
@@ -247,6 +247,27 @@ def test_targets_are_dealt_to_ranks_in_order(tmp_path: Path) -> None:
     assert path.counts is not None
     assert (path.counts.word, path.counts.reads) == ("cpu_queue", sum(moved))
     assert (other.facts, len(other.latencies)) == (None, 2)
+
+
+def test_each_host_reads_the_files_of_its_own_targets(tmp_path: Path) -> None:
+    contexts = []
+    for host, rank in zip("ab", ThreadCommunicator.world(2), strict=True):
+        (tmp_path / host).mkdir()
+        contexts.append(context_of(tmp_path / host, communicator=rank))
+        contexts[-1].on_host = LocalCommunicator()
+
+    def run(context: Context) -> tuple[GpuRead, Outcome]:
+        workload = workload_of(requesters=32, queue_size=32)
+        assert workload.plan(context).data_bytes == FILE_BYTES
+        workload.prepare(context)
+        return workload, workload.run(context)
+
+    (workload, outcome), _ = run_ranks(contexts, run)
+    found = followed(workload, outcome, contexts)
+    assert [file.path for _, file in found.facts.files] == [
+        str(path) for context in contexts for path in files_of(context)
+    ]
+    assert verdicts(found.checks, PROOFS) == ["pass"] * 3
 
 
 def test_more_ranks_than_targets_are_refused(tmp_path: Path) -> None:

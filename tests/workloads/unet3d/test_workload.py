@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
+from tests.context import (
+    Context,
+    ThreadCommunicator,
+    context_at,
+    contexts_on_hosts,
+    directory_target,
+    run_ranks,
+)
 from tests.unet3d import (
     BATCH,
     EPOCHS,
@@ -18,6 +25,9 @@ from tests.unet3d import (
     verdict,
     workload,
 )
+from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
+from wattload.core.workload import Outcome, WorkloadPlan
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.samples import SampleLoaderConfig
 
@@ -91,6 +101,38 @@ def test_ranks_read_disjoint_shards_and_account_together(
     assert "Each of the 2 ranks emulates one accelerator." in first.remarks
     assert 1 <= int(checks[0].figures["hashed_samples"] or 0) <= EPOCHS
     assert verdict(checks, "delivered_bytes") == "pass"
+
+
+def test_each_host_has_all_files_and_reads_its_ranks_share(tmp_path: Path) -> None:
+    folders = [tmp_path / host for host in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    prepared = workload()
+    prepared.plan(context_at(folders[0]))
+    prepared.prepare(context_at(folders[0]))  # the drive of one host has the data already
+    contexts = contexts_on_hosts(folders, 2)
+
+    def divided(context: Context) -> tuple[WorkloadPlan, DataRecord, Outcome, list[Check]]:
+        subject = workload()
+        plan, data = subject.plan(context), subject.prepare(context)
+        return plan, data, subject.run(context), list(subject.verify(context))
+
+    results = run_ranks(contexts, divided)
+    _, data, outcome, checks = results[0]
+    assert [plan.prepare_bytes > 0 for plan, *_ in results] == [False, False, True, True]
+    assert not data.reused
+    assert len({plan.data_bytes for plan, *_ in results}) == 1
+    assert [len(list(folder.rglob("*.npz"))) for folder in folders] == [FILES, FILES]
+    facts = facts_of(outcome)
+    assert (facts.accelerators, facts.steps_per_epoch) == (4, FILES // (4 * BATCH))
+    assert verdict(checks, "delivered_bytes") == "pass"
+    moved = [sum(span.read_bytes for span in context.timed("read")) for context in contexts]
+    (cold,) = (check for check in outcome.checks if check.name == "cold_cache")
+    assert (cold.verdict, cold.figures["times_checked"]) == ("pass", 2 * EPOCHS)
+    assert min(moved) > 0
+    of_host = results[0][0].read_bytes
+    assert of_host == results[2][0].read_bytes
+    assert abs(sum(moved[:2]) / of_host - 1) < 0.3
 
 
 def test_a_rank_may_feed_several_accelerators(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""What every workload states about itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any, get_args
+
+import pytest
+
+from wattload.core.workload import OverHosts
+from wattload.run.compose import compose, options, workload_class
+
+
+def class_of(name: str) -> Any:
+    return workload_class(compose([f"workload={name}", "target.path=/tmp"])[0])
+
+
+@pytest.mark.parametrize("name", options("workload"))
+def test_a_workload_states_what_it_does_over_several_hosts(name: str) -> None:
+    workload = class_of(name)
+    assert workload.over_hosts in get_args(OverHosts)
+    (defined,) = ast.parse(textwrap.dedent(inspect.getsource(workload))).body
+    assert isinstance(defined, ast.ClassDef)
+    targets = [each.target if isinstance(each, ast.AnnAssign) else None for each in defined.body]
+    (place,) = (
+        index
+        for index, each in enumerate(targets)
+        if isinstance(each, ast.Name) and each.id == "over_hosts"
+    )
+    explained = defined.body[place + 1]
+    assert isinstance(explained, ast.Expr), "a docstring has to say what that means for it"
+    assert isinstance(explained.value, ast.Constant)
