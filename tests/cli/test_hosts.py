@@ -115,7 +115,7 @@ def test_all_hosts_that_ssh_does_not_reach_are_named(tmp_path: Path) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("needs ssh (apt-get install openssh-client)")
     first, *hosts = refused(tmp_path, "--hosts", f"x.{MISSING},localhost,y.{MISSING}")
-    assert first == "wattload: nothing was started, as these hosts can't be used:"
+    assert first.startswith("wattload: nothing was started: each host must be reachable by ssh")
     assert [line.partition(": ")[0] for line in hosts] == [f"  x.{MISSING}", f"  y.{MISSING}"]
     assert all("Could not resolve hostname" in line for line in hosts)
 
@@ -124,18 +124,6 @@ def test_without_ssh_only_this_host_can_be_used(tmp_path: Path) -> None:
     need_mpi()
     _, why = refused(tmp_path, "--hosts", f"{socket.gethostname()},{MISSING}", PATH="/nowhere")
     assert why == f"  {MISSING}: ssh is not installed here"
-
-
-@pytest.mark.parametrize("status", ["1", "255"])
-def test_what_ssh_reports_of_a_host(tmp_path: Path, status: str) -> None:
-    need_mpi()
-    ssh = tmp_path / "bin/ssh"
-    ssh.parent.mkdir()
-    ssh.write_text(f"#!/bin/sh\necho warning >&2\necho $5: Permission denied >&2\nexit {status}\n")
-    ssh.chmod(0o755)
-    _, why = refused(tmp_path, "--hosts", MISSING, PATH=f"{ssh.parent}:/usr/bin:/bin")
-    missing = f"{sys.executable} is missing; install wattload at this path on each host"
-    assert why == f"  {MISSING}: {missing if status == '1' else f'{MISSING}: Permission denied'}"
 
 
 def test_hosts_need_a_process_that_has_no_launcher_and_may_have_one(tmp_path: Path) -> None:

@@ -94,11 +94,14 @@ def _mpirun(processes: Mapping[str, int]) -> list[str]:
 
 
 def _require_usable(hosts: Sequence[str]) -> None:
-    """Refuse hosts that ssh can't reach without a password, or that lack this environment."""
+    """Refuse hosts that ssh can't reach without a password, or that lack what mpirun needs."""
     with ThreadPoolExecutor(len(hosts)) as pool:
         faults = list(filter(None, pool.map(_fault, hosts)))
     if faults:
-        error = ConfigError("nothing was started, as these hosts can't be used:")
+        error = ConfigError(
+            "nothing was started: each host must be reachable by ssh without a password, and have "
+            "this environment and the current folder at the same paths"
+        )
         error.add_note("\n".join(faults))
         raise error
 
@@ -111,9 +114,7 @@ def _fault(host: str) -> str | None:
     if shutil.which("ssh") is None:
         return f"  {host}: ssh is not installed here"
     ssh = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host)
-    command = [*ssh, shlex.join(["test", "-x", sys.executable])]
+    command = [*ssh, shlex.join(["ls", "-d", sys.executable, str(Path.cwd())])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    why = f"{sys.executable} is missing; install wattload at this path on each host"
-    if done.returncode > 1:  # the status of ssh, not that of test
-        why = done.stderr.strip().rpartition("\n")[2]
+    why = done.stderr.strip().rpartition("\n")[2]
     return f"  {host}: {why}" if done.returncode else None
