@@ -139,7 +139,8 @@ def _queue(
 ) -> Run:
     loader = ("loader=gpu_queue", f"loader.engine={engine}", f"loader.pollers={shape.pollers}")
     options = _options(folder, shape, *loader, f"loader.requester={side.lower()}")
-    return Run([*options, f"workload.block_bytes={block_bytes}"], ranks)
+    launcher = ("mpirun", "-n", str(ranks)) if ranks > 1 else ()
+    return Run([*options, f"workload.block_bytes={block_bytes}"], launcher)
 
 
 def _options(folder: Path, shape: Shape, *loader: str) -> list[str]:

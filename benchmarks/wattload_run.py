@@ -20,10 +20,11 @@ FAILED_CHECK = 3
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run with some options, on ``ranks`` processes; its folder is removed."""
+    """A run with some options, as ranks of ``launcher``; its folder, in ``runs``, is removed."""
 
     options: Sequence[str]
-    ranks: int = 1
+    launcher: Sequence[str] = ()
+    runs: Path | None = None
 
     def shown(self) -> str:
         return f"`wattload run {' '.join(self.options)}`"
@@ -34,11 +35,11 @@ class Run:
         Raises:
             NotMeasuredError: the run failed; the message is the run's.
         """
-        launcher = ["mpirun", "-n", str(self.ranks)] if self.ranks > 1 else []
-        with tempfile.TemporaryDirectory() as runs:
+        with tempfile.TemporaryDirectory(dir=self.runs) as runs:
             command = [sys.executable, "-m", "wattload", "run", "--json"]
             printed = output(
-                [*launcher, *command, *self.options, f"runs={runs}"], accepted=(0, FAILED_CHECK)
+                [*self.launcher, *command, *self.options, f"runs={runs}"],
+                accepted=(0, FAILED_CHECK),
             )
             return read_judged(Path(json.loads(printed.splitlines()[-1])["record"])).record
 

@@ -9,26 +9,28 @@ mount -t proc proc /proc
 hostname "$name"
 
 mount -t tmpfs tmpfs /mnt
-mkdir /mnt/drive /mnt/shared /mnt/checkout
+mkdir /mnt/drive /mnt/folder /mnt/checkout
 mount -o loop "$folder/$name.image" /mnt/drive
-mount --bind "$folder" /mnt/shared
+mount --bind "$folder" /mnt/folder
 mount --bind "$checkout" /mnt/checkout
 for own in /run /tmp /dev/shm /etc/ssh ~/.ssh; do
     [[ ! -d $own ]] || mount -t tmpfs -o mode=1777 tmpfs "$own"
 done
-if [[ ! -d $checkout ]]; then # it was below /tmp
-    mkdir -p "$checkout"
-    mount --bind /mnt/checkout "$checkout"
-fi
+for kept in folder checkout; do
+    if [[ ! -d ${!kept} ]]; then # it is below /tmp
+        mkdir -p "${!kept}"
+        mount --bind "/mnt/$kept" "${!kept}"
+    fi
+done
 
-cp /mnt/shared/hosts /run/hosts # to be edited by itself
+cp "$folder/hosts" /run/hosts # each may be edited by itself
 mount --bind /run/hosts /etc/hosts
 
 # One key is that of the hosts and that of their user.
 chmod 755 /etc/ssh
-install -m 600 /mnt/shared/key /etc/ssh/key
-cp /mnt/shared/key.pub /etc/ssh/authorized_keys
-echo "node* $(cat /mnt/shared/key.pub)" >/etc/ssh/ssh_known_hosts
+install -m 600 "$folder/key" /etc/ssh/key
+cp "$folder/key.pub" /etc/ssh/authorized_keys
+echo "node* $(cat "$folder/key.pub")" >/etc/ssh/ssh_known_hosts
 echo 'IdentityFile /etc/ssh/key' >/etc/ssh/ssh_config
 cat >/etc/ssh/sshd_config <<END
 HostKey /etc/ssh/key
@@ -37,7 +39,7 @@ PasswordAuthentication no
 END
 mkdir -m 755 /run/sshd
 /usr/sbin/sshd
-echo "$pid" >"/mnt/shared/$name.pid.new"
-mv "/mnt/shared/$name.pid.new" "/mnt/shared/$name.pid"
+echo "$pid" >"$folder/$name.pid.new"
+mv "$folder/$name.pid.new" "$folder/$name.pid"
 sleep infinity &
 wait "$!" # and reap whatever process loses its parent

@@ -23,10 +23,13 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("node1", "node2", "node3")
 DRIVE = "/mnt/drive"
 """Where each host has its own drive, a loop device with ext4."""
-SHARED = "/mnt/shared"
-"""A folder that is one and the same on all hosts, as on a shared file system."""
 RUNS = "/tmp/runs"
 """Where each host has the records of its runs."""
+RUN = (
+    *(sys.executable, "-m", "wattload", "run"),
+    *(f"target.path={DRIVE}", f"runs={RUNS}"),
+)
+VARIABLES = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state"}
 DRIVE_BYTES = 2 << 30
 DEADLINE_S = 60.0
 INIT = ("sleep infinity", "sshd: /usr/sbin/sshd [listener]")
@@ -54,7 +57,7 @@ class Cluster:
 
     def __init__(self, folder: Path, switch: int, pids: Mapping[str, int]) -> None:
         self.folder = folder
-        """Their :data:`SHARED`, as this machine sees it."""
+        """A folder that they share, at this path on each, as on a shared file system."""
         self._switch = switch
         self._pids = pids
 
@@ -89,14 +92,27 @@ class Cluster:
         self, *settings: str, ranks: int = 3, open_mpi: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run wattload over the hosts from the first one, on their drives, to its end."""
-        passed = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state", **variables}
-        return self.on(
-            NAMES[0],
-            *launcher(ranks=ranks, open_mpi=open_mpi, variables=list(passed)),
-            *(sys.executable, "-m", "wattload", "run", f"target.path={DRIVE}", f"runs={RUNS}"),
-            *settings,
-            **passed,
-        )
+        passed = {**VARIABLES, **variables}
+        words = launcher(ranks=ranks, open_mpi=open_mpi, variables=list(passed))
+        return self.on(NAMES[0], *words, *RUN, *settings, **passed)
+
+    @contextmanager
+    def started(
+        self, *settings: str, ranks: int = 3, **variables: str
+    ) -> Iterator[subprocess.Popen[str]]:
+        """Start the same by MPICH, and kill its launcher if the block leaves it behind."""
+        with subprocess.Popen(
+            self.words(NAMES[0], *launcher(ranks=ranks), *RUN, *settings),
+            env={**os.environ, **VARIABLES, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def files(self, host: str, path: str) -> Path:
         """Return where this machine sees a path of a host."""
@@ -153,9 +169,13 @@ class Cluster:
 
 
 @contextmanager
-def running_hosts() -> Iterator[Cluster]:
-    """Make the hosts. Nothing of them is left in the end; if this process is killed, only files."""
-    folder = Path(tempfile.mkdtemp(prefix="wattload-hosts-"))
+def running_hosts(drives: Path | None = None) -> Iterator[Cluster]:
+    """Make the hosts. Nothing of them is left in the end; if this process is killed, only files.
+
+    Args:
+        drives: where the files of their drives are; a temporary folder if it is not given.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="wattload-hosts-", dir=drives))
     switch = None
     try:
         _lay_out(folder)
@@ -176,18 +196,24 @@ def running_hosts() -> Iterator[Cluster]:
         shutil.rmtree(folder)
 
 
-def launcher(*, ranks: int = 3, open_mpi: str = "", variables: Sequence[str] = ()) -> list[str]:
-    """Return the words of mpirun that spread ranks evenly over the hosts.
+def launcher(
+    *,
+    ranks: int = 3,
+    hosts: Sequence[str] = NAMES,
+    open_mpi: str = "",
+    variables: Sequence[str] = (),
+) -> list[str]:
+    """Return the words of mpirun that spread ranks evenly over hosts.
 
     They are MPICH's of this environment, or those of an Open MPI, of which ssh carries on only the
     named variables.
     """
-    slots = -(-ranks // len(NAMES))
-    hosts = ",".join(f"{name}:{slots}" for name in NAMES)
+    slots = -(-ranks // len(hosts))
+    listed = ",".join(f"{name}:{slots}" for name in hosts)
     if not open_mpi:
-        return [str(Path(sys.executable).parent / "mpirun"), "-hosts", hosts, "-n", str(ranks)]
+        return [str(Path(sys.executable).parent / "mpirun"), "-hosts", listed, "-n", str(ranks)]
     named = [word for name in variables for word in ("-x", name)]
-    return [open_mpi, "--allow-run-as-root", *named, "--host", hosts, "-n", str(ranks)]
+    return [open_mpi, "--allow-run-as-root", *named, "--host", listed, "-n", str(ranks)]
 
 
 def _lay_out(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.cluster.hosts import NAMES, SHARED, Cluster
+from tests.cluster.hosts import NAMES, Cluster
 from tests.run.running import until
 
 CONFIGURATION = f"""\
@@ -30,8 +30,8 @@ PartitionName=all Nodes=ALL Default=YES
 
 # cgroup.conf: slurmd looks for cgroups even if nothing uses them, and a host here has none.
 DAEMONS = f"""
-munged --force --socket=/run/munge.socket --key-file={SHARED}/munge.key --pid-file=/run/munged.pid \
-    --seed-file=/run/munged.seed --log-file=/run/munged.log
+munged --force --socket=/run/munge.socket --key-file="$(dirname "$SLURM_CONF")/munge.key" \
+    --pid-file=/run/munged.pid --seed-file=/run/munged.seed --log-file=/run/munged.log
 [ "$(hostname)" != {NAMES[0]} ] || slurmctld -L /run/slurmctld.log
 slurmd -L /run/slurmd.log
 """
@@ -49,12 +49,13 @@ def missing_slurm() -> str | None:
 
 def start_slurm(cluster: Cluster) -> dict[str, str]:
     """Start its daemons on all hosts; return the variables of a command that uses it."""
-    (cluster.folder / "slurm.conf").write_text(CONFIGURATION)
+    configuration = cluster.folder / "slurm.conf"
+    configuration.write_text(CONFIGURATION)
     (cluster.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     key = cluster.folder / "munge.key"
     key.write_bytes(bytes(range(256)))
     key.chmod(0o400)
-    variables = {"SLURM_CONF": f"{SHARED}/slurm.conf"}
+    variables = {"SLURM_CONF": str(configuration)}
     for name in NAMES:
         started = cluster.on(name, "sh", "-ec", DAEMONS, **variables)
         assert started.returncode == 0, started
