@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from wattload.core.workload import OverHosts
 from wattload.run.compose import compose, options, workload_class
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "workloads.md"
 
 
 def class_of(name: str) -> Any:
@@ -32,3 +36,12 @@ def test_a_workload_states_what_it_does_over_several_hosts(name: str) -> None:
     explained = defined.body[place + 1]
     assert isinstance(explained, ast.Expr), "a docstring has to say what that means for it"
     assert isinstance(explained.value, ast.Constant)
+
+
+def test_the_manual_has_what_each_workload_does_over_several_hosts() -> None:
+    section = DOCS.read_text(encoding="utf-8").partition("## Several hosts")[2]
+    rows = re.findall(r"^\| (`.*?) \| (divide|replicate|one) \|", section, re.MULTILINE)
+    listed = {name: does for names, does in rows for name in re.findall(r"`(\w+)`", names)}
+    presets = {name: class_of(name).over_hosts for name in options("workload")}
+    assert {name: presets[name] for name in listed} == listed
+    assert {class_of(name) for name in listed} == {class_of(name) for name in presets}

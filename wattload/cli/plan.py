@@ -107,7 +107,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     else:
         loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
         print(line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
-        print("\n".join(run_lines(targets, plan, estimated, power_w)))
+        hosts = [line("hosts", preview.hosts)] if preview.hosts else []
+        print("\n".join([*hosts, *run_lines(targets, plan, estimated, power_w)]))
         if config.load.expected_s:
             print(line("load", _load_text(config)))
         if waits := waits_text(config.power, targets):

@@ -552,6 +552,17 @@ def require_target_kind(config: RunConfig) -> None:
         )
 
 
+def require_hosts(config: RunConfig, hosts: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if the processes are on several hosts and the workload runs on one."""
+    workload = workload_class(config)
+    if len(hosts) > 1 and workload.over_hosts == "one":
+        raise ConfigError(
+            f"workload={workload.name} runs on one host, and the processes are on {len(hosts)} "
+            f"({', '.join(hosts)}); start all of them on one, for example with mpirun -host "
+            f"{hosts[0]}"
+        )
+
+
 def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any workload
     """Return the class that ``workload._target_`` names, without calling it.
 

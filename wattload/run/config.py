@@ -35,7 +35,8 @@ class TargetConfig:
     """Where to read and write.
 
     ``path`` defaults to the environment variable ``WATTLOAD_TARGET``, which a container image sets
-    to its mount point. ``serial``, ``overwrite`` and ``shared`` apply to block devices only.
+    to its mount point. ``serial`` and ``overwrite`` apply to block devices only,
+    ``allow_unmounted`` to directories that are not shared.
     """
 
     kind: str = setting("directory", "Selected by target=NAME.", choices=TARGET_KINDS)
@@ -52,7 +53,16 @@ class TargetConfig:
     overwrite: Any = setting(
         list, "Everything found on the drive that may be lost, by the names that the refusal lists."
     )
-    shared: bool = setting(False, "Another host may be able to write to the drive.")
+    shared: bool = setting(
+        False,
+        "All hosts of a run see one directory, instead of a drive each; with target=block, another "
+        "host may be able to write to the drive.",
+    )
+    allow_unmounted: bool = setting(
+        False,
+        "In a run over several hosts, directories may be on a host's root file system, as they are "
+        "if no drive is mounted.",
+    )
     max_write_bytes: int | None = setting(
         None,
         "Most bytes that all runs of one command together may write.",
@@ -78,12 +88,18 @@ class TargetConfig:
         )
 
     def check(self) -> None:
-        """Raise ``ConfigError`` for permissions to overwrite a drive where none is overwritten."""
-        given = {"serial": self.serial, "overwrite": self.overwrite, "shared": self.shared}
+        """Raise ``ConfigError`` for a permission that the kind of target does not need."""
+        given = {"serial": self.serial, "overwrite": self.overwrite}
         named = [f"target.{name}" for name, value in given.items() if value]
         if not self.is_block and named:
             raise ConfigError(
                 f"{named[0]} applies to target=block only; {self.path} is used as a directory"
+            )
+        if self.allow_unmounted and (self.is_block or self.shared):
+            used = "a device is used" if self.is_block else "target.shared=true names a shared one"
+            raise ConfigError(
+                "target.allow_unmounted applies to a directory on a drive of each host, and here "
+                f"{used}; leave it out"
             )
 
     def paths(self) -> tuple[Path, ...]:

@@ -32,12 +32,13 @@ from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status
 from wattload.core.storage.guard import Guard
 from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
-from wattload.core.workload import Outcome, Workload, WorkloadPlan
+from wattload.core.workload import Communicator, Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.loaders.engine import heartbeat
 from wattload.run.compose import (
     build_workload,
     compose,
+    require_hosts,
     require_target_kind,
     without_session_keys,
 )
@@ -47,6 +48,7 @@ from wattload.run.host_load.session import LoadSession, Rank, is_wanted
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import (
+    hosts_text,
     preflight,
     require_controllers,
     require_trace,
@@ -66,6 +68,7 @@ from wattload.run.record import (
     latencies_of_rank,
     record_failure,
 )
+from wattload.run.target_sharing import prove_sharing
 from wattload.run.traces import OperationRow, operation_rows
 
 if TYPE_CHECKING:
@@ -103,13 +106,15 @@ class Preview:
     """What a run would do to its targets.
 
     ``drives`` are what it would meet on the raw drives of this host, by the target's index; only
-    the first process of a host has them.
+    the first process of a host has them. ``hosts`` is how it divides its work over several hosts,
+    in words; empty on one host.
     """
 
     config: RunConfig
     targets: tuple[Target, ...]
     plan: WorkloadPlan
     drives: Mapping[int, Guard]
+    hosts: str = ""
 
 
 def preview_run(
@@ -185,6 +190,7 @@ class RunLifecycle:
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
         targets = self._process.on_all_ranks(self._resolve)
+        self._process.on_all_ranks(lambda: self._hold(targets))
         self._process.on_all_ranks(lambda: self._require_power(targets))
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
         capture = None
@@ -232,13 +238,19 @@ class RunLifecycle:
     def preview(self, *, check: bool) -> Preview:
         """Return what the run would do to its targets, without changing them."""
         host = self._process.host
-        self._process.on_all_ranks(lambda: require_target_kind(self._config))
+        self._process.on_all_ranks(self._require_fitting)
         targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
         inspections: Mapping[int, Guard] = {}
         if self._config.target.is_block and self._process.is_host_leader:
             inspections, self._known = inspect_drives(self._config, targets)
         plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
-        return Preview(config=self._config, targets=targets, plan=plan, drives=inspections)
+        return Preview(
+            config=self._config,
+            targets=targets,
+            plan=plan,
+            drives=inspections,
+            hosts=self._hosts_text,
+        )
 
     def generate(self) -> DataRecord | None:
         """Generate or complete the data and return its facts; there is no record."""
@@ -248,6 +260,7 @@ class RunLifecycle:
                 "itself"
             )
         targets = self._process.on_all_ranks(self._resolve)
+        self._process.on_all_ranks(lambda: self._hold(targets))
         workload, context = self._process.on_all_ranks(lambda: self._plan(targets, runs=False))
         self._resources.enter_context(self._process.live())
         data = workload.prepare(context)
@@ -286,13 +299,31 @@ class RunLifecycle:
             command = f"wattload check {quote(str(folder))}"
             error.add_note(f"  next        {command} shows how far it got")
 
+    def _require_fitting(self) -> None:
+        """Refuse a workload that does not use such targets, or that runs on fewer hosts."""
+        require_target_kind(self._config)
+        require_hosts(self._config, self._process.hosts)
+
+    @property
+    def _sharers(self) -> Communicator:
+        """The ranks that see the same targets as this one."""
+        shared = self._config.target.shared and not self._config.target.is_block
+        return self._world if shared else self._process.local
+
+    @property
+    def _hosts_text(self) -> str:
+        hosts = self._process.hosts
+        if len(hosts) == 1:
+            return ""
+        return hosts_text(self._config, hosts, self._world.world_size)
+
     def _resolve(self) -> tuple[Target, ...]:
-        """Resolve the targets and lock them: two runs on one target would measure each other.
+        """Resolve the targets of this host, each of which has to be writable.
 
         A drive that will be overwritten is held by one process of its host. This is a step of its
         own because planning may gather over ranks.
         """
-        require_target_kind(self._config)
+        self._require_fitting()
         targets = self._config.target.resolve(host=self._process.host)
         if self._config.target.is_block:
             if self._process.is_host_leader:
@@ -303,11 +334,24 @@ class RunLifecycle:
                     raise
                 for drive in self._drives.values():
                     self._resources.callback(drive.close)
-        elif self._world.rank == 0:
+        elif self._process.is_host_leader:
             for target in targets:
                 check_writable(target)
-                self._resources.callback(TargetLock.acquire(target.path).remove)
         return targets
+
+    def _hold(self, targets: tuple[Target, ...]) -> None:
+        """Prove which hosts share the directories, and lock them.
+
+        Two runs in one directory would measure each other.
+        """
+        if self._config.target.is_block:
+            return
+        leaders, hosts = self._process.leaders, self._process.hosts
+        if leaders is not None and len(hosts) > 1:
+            prove_sharing(self._config.target, targets, leaders, hosts)
+        if self._sharers.rank == 0:
+            for target in targets:
+                self._resources.callback(TargetLock.acquire(target.path).remove)
 
     def _note_refusals(self, error: TargetError, targets: tuple[Target, ...]) -> None:
         """Note on a refusal why else the drives would be refused, so that all can be lifted."""
@@ -337,9 +381,20 @@ class RunLifecycle:
             raise ConfigError(plan.refusal)
         if not runs:
             plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes)
-        ledger, ranks = self._process.ledger, self._world.world_size
-        lines = preflight(self._config, targets, plan, ranks, ledger) if check else []
-        if check and runs and (waits := waits_text(self._config.power, targets)):
+        if not check:
+            return workload, context, plan, []
+        lines = [f"hosts {self._hosts_text}"] if self._hosts_text else []
+        replicates = workload.over_hosts == "replicate"
+        lines += preflight(
+            self._config,
+            targets,
+            plan,
+            self._world.world_size,
+            self._process.ledger,
+            job_ranks=self._sharers.world_size if replicates else None,
+            host_ranks=self._process.local.world_size,
+        )
+        if runs and (waits := waits_text(self._config.power, targets)):
             lines.append(f"waits {waits}")
         return workload, context, plan, lines
 
@@ -358,8 +413,8 @@ class RunLifecycle:
         return Context(
             targets=targets,
             communicator=self._world,
-            local=self._world,
-            sharers=self._world,
+            local=self._process.local,
+            sharers=self._sharers,
             seed=self._config.seed,
             scale=self._config.scale.name,
             recorder=recorder,

@@ -22,7 +22,7 @@ from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.samples import SampleLoaderConfig
 from wattload.power.config import PowerConfig
 from wattload.power.registry import AUTO, NONE
-from wattload.run.compose import loaders_with
+from wattload.run.compose import loaders_with, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.power_session import IdleTimes
 
@@ -52,22 +52,40 @@ def preflight(
     plan: WorkloadPlan,
     world_size: int,
     ledger: WriteLedger | None = None,
+    *,
+    job_ranks: int | None = None,
+    host_ranks: int | None = None,
 ) -> list[str]:
     """Return the lines to print before the run starts; raise for what would make it fail.
 
-    ``ledger`` has the writes of the runs before this one, if a command makes several.
+    It judges this host, as each host does for itself. ``ledger`` has the writes of the runs before
+    this one, if a command makes several. Of the ``world_size`` processes, ``job_ranks`` make one
+    job of the plan together and ``host_ranks`` are on this host; by default all.
 
     Raises:
         ConfigError: the number of processes does not fit, or a guard refuses the run.
         TargetError: the target is not writable, is too small, or refuses O_DIRECT.
     """
-    _check_ranks(config.ranks, plan, world_size)
+    host_ranks = host_ranks or world_size
+    _check_ranks(config.ranks, plan, world_size, job_ranks or world_size)
     for target in targets:
         _check_target(config, target, plan, len(targets))
         (ledger or WriteLedger()).check(config, target, writes_of(plan))
-    _check_memory(plan, world_size)
-    config.load.require_possible(plan.memory_bytes_per_rank * world_size)
+    _check_memory(plan, host_ranks)
+    config.load.require_possible(plan.memory_bytes_per_rank * host_ranks)
     return _announce(targets, plan)
+
+
+def hosts_text(config: RunConfig, hosts: Sequence[str], world_size: int) -> str:
+    """Return how a run divides its work over several hosts, and whose sizes are printed."""
+    listed = f"{len(hosts)} ({', '.join(hosts)})"
+    together = f"{world_size} processes do one job together"
+    if config.target.shared:
+        return f"{listed}, one shared folder: {together}"
+    work = together
+    if workload_class(config).over_hosts == "replicate":
+        work = "each host does the whole job"
+    return f"{listed}, a drive each: {work}; sizes are those of {hosts[0]}"
 
 
 def waits_text(config: PowerConfig, targets: Sequence[Target]) -> str:
@@ -131,22 +149,23 @@ def writes_of(plan: WorkloadPlan) -> int:
     return plan.prepare_bytes + plan.run_bytes
 
 
-def _check_ranks(asked: int | None, plan: WorkloadPlan, world_size: int) -> None:
+def _check_ranks(asked: int | None, plan: WorkloadPlan, world_size: int, job_ranks: int) -> None:
     if asked not in (None, world_size):
         raise ConfigError(
             f"ranks={asked}, but this run has {world_size} process"
             f"{'es' if world_size > 1 else ''}; start it with mpirun -n {asked}, or leave ranks "
             "unset"
         )
-    if world_size < plan.minimum_ranks:
+    where = " on each host" if job_ranks < world_size else ""
+    if job_ranks < plan.minimum_ranks:
         raise ConfigError(
-            f"this workload needs at least {plan.minimum_ranks} processes, got {world_size}; "
+            f"this workload needs at least {plan.minimum_ranks} processes{where}, got {job_ranks}; "
             f"start it with mpirun -n {plan.minimum_ranks}"
         )
-    if plan.maximum_ranks is not None and world_size > plan.maximum_ranks:
+    if plan.maximum_ranks is not None and job_ranks > plan.maximum_ranks:
         raise ConfigError(
-            f"this workload can use at most {plan.maximum_ranks} processes, got {world_size}; "
-            "use fewer processes or more files"
+            f"this workload can use at most {plan.maximum_ranks} processes{where}, got "
+            f"{job_ranks}; use fewer processes or more files"
         )
 
 
@@ -234,9 +253,9 @@ def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
         )
 
 
-def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
+def _check_memory(plan: WorkloadPlan, host_ranks: int) -> None:
     """Refuse buffers that do not fit into this host's memory, which its ranks share."""
-    needed_bytes = plan.memory_bytes_per_rank * world_size
+    needed_bytes = plan.memory_bytes_per_rank * host_ranks
     available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     state = host_state()
     if state.memory_available_bytes is not None:
@@ -244,7 +263,7 @@ def _check_memory(plan: WorkloadPlan, world_size: int) -> None:
     if needed_bytes > available_bytes:
         needed, free = compared_bytes(needed_bytes, available_bytes)
         raise ConfigError(
-            f"the buffers of {world_size} processes need {needed}, but only {free} of memory are "
+            f"the buffers of {host_ranks} processes need {needed}, but only {free} of memory are "
             "free; use fewer processes or smaller buffers (loader.queue_depth, "
             "loader.prefetch_bytes)"
         )

@@ -1,0 +1,97 @@
+"""Whether hosts share a folder: threads are the leaders of hosts, folders their drives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.context import ThreadCommunicator, run_ranks
+from wattload.core.errors import ConfigError, TargetError
+from wattload.core.storage.targets import Target, resolve_targets
+from wattload.run.compose import compose
+from wattload.run.config import TargetConfig
+from wattload.run.target_sharing import prove_sharing
+
+HOSTS = ("a", "b", "c")
+
+
+def target_in(folder: Path, *, is_root: bool = False) -> Target:
+    folder.mkdir(exist_ok=True)
+    (target,) = resolve_targets([folder], host="box", try_direct_io=False)
+    system = target.facts.file_system
+    assert system is not None
+    found = system.model_copy(update={"is_root": is_root})
+    return replace(target, facts=target.facts.model_copy(update={"file_system": found}))
+
+
+def config_of(*overrides: str) -> TargetConfig:
+    return compose(["workload=null", "target.path=/tmp", *overrides])[0].target
+
+
+def prove(config: TargetConfig, targets: Sequence[Target]) -> list[TargetError | None]:
+    """Return what the leader of each host raises, by host."""
+
+    def proved(leader: ThreadCommunicator) -> TargetError | None:
+        try:
+            prove_sharing(config, [targets[leader.rank]], leader, HOSTS)
+        except TargetError as error:
+            return error
+        return None
+
+    return run_ranks(ThreadCommunicator.world(len(HOSTS)), proved)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_folders_that_are_as_stated_are_left_as_they_were(tmp_path: Path, shared: bool) -> None:
+    folders = [tmp_path / ("a" if shared else host) for host in HOSTS]
+    targets = [target_in(folder) for folder in folders]
+    assert prove(config_of(f"target.shared={shared}"), targets) == [None] * 3
+    assert [list(folder.iterdir()) for folder in folders] == [[]] * 3
+
+
+def test_hosts_without_the_shared_folder_are_refused(tmp_path: Path) -> None:
+    targets = [target_in(tmp_path / host) for host in HOSTS]
+    first, *others = prove(config_of("target.shared=true"), targets)
+    assert first is None
+    assert [str(error) for error in others] == [
+        f"{tmp_path}/{host} is not the folder that a sees, and target.shared=true means one for "
+        "all hosts; mount the same file system on all, or use target.shared=false if each has a "
+        "drive of its own"
+        for host in "bc"
+    ]
+
+
+def test_hosts_that_see_one_folder_have_no_drives_of_their_own(tmp_path: Path) -> None:
+    targets = [target_in(tmp_path / name) for name in ("a", "nfs", "nfs")]
+    *others, last = prove(config_of(), targets)
+    assert others == [None, None]
+    assert str(last) == (
+        f"{tmp_path}/nfs is the folder that b sees, and target.shared=false means a drive of its "
+        "own for each host; use target.shared=true for a shared file system"
+    )
+
+
+def test_a_folder_where_no_drive_is_mounted_is_refused_unless_allowed(tmp_path: Path) -> None:
+    targets = [target_in(tmp_path / host, is_root=host == "b") for host in HOSTS]
+    first, second, third = prove(config_of(), targets)
+    assert (first, third) == (None, None)
+    assert str(second) == (
+        f"{tmp_path}/b is on the root file system, as if its drive were not mounted; mount it, or "
+        "use target.allow_unmounted=true"
+    )
+    assert prove(config_of("target.allow_unmounted=true"), targets) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "used"),
+    [
+        (["target.shared=true"], "target.shared=true names a shared one"),
+        (["target=block", "workload=random_write"], "a device is used"),
+    ],
+)
+def test_only_a_drive_of_each_host_may_be_unmounted(overrides: list[str], used: str) -> None:
+    with pytest.raises(ConfigError, match=f"and here {used}; leave it out"):
+        config_of(*overrides, "target.allow_unmounted=true")
