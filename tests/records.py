@@ -115,8 +115,9 @@ def _spans(scenario: Scenario, bins: Sequence[Bins]) -> list[PhaseSpan]:
 
 
 def of_windows(windows: Sequence[PhaseWindow]) -> dict[str, Any]:
-    """Return spans of one rank, and halves, that make these windows."""
+    """Return spans of one rank per host, and halves, that make these windows."""
     spans, halves = [], []
+    hosts = list(dict.fromkeys(window.host for window in windows))
     for window in windows:
         common = {"name": window.name, "parent": None, "host": window.host, "timed": window.timed}
         for number, (start_ns, end_ns) in enumerate(window.intervals):
@@ -124,7 +125,7 @@ def of_windows(windows: Sequence[PhaseWindow]) -> dict[str, Any]:
             counts = {name: 0 if number else getattr(window, name) for name in names}
             spans.append(
                 PhaseSpan(
-                    rank=0,
+                    rank=hosts.index(window.host),
                     start_ns=start_ns,
                     end_ns=end_ns,
                     is_part=window.is_part,

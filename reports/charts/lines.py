@@ -264,9 +264,7 @@ def progress_of(run: Run, phase: Phase) -> Progress | None:
     if trace is None:
         return None
     own = trace.phase.are(phase.name)
-    clock = CommonClock(run.record)
-    shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words], dtype=np.int64)
-    time_s = (trace.time_ns[own] + shift_ns[trace.host.numbers[own]]) / NS_PER_S
+    time_s = CommonClock(run.record).rows_ns(trace.host, trace.time_ns)[own] / NS_PER_S
     moved_bytes = trace.read_bytes[own] + trace.written_bytes[own]
     active_s = _active(time_s, phase)
     return Progress(

@@ -89,9 +89,7 @@ def make_scatter(run: Run, limit: int = POINT_LIMIT) -> Scatter | None:
     trace = run.traces.operations
     if trace is None or not trace.time_ns.size:
         return None
-    clock = CommonClock(run.record)
-    shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words], dtype=np.int64)
-    common_ns = trace.time_ns + shift_ns[trace.host.numbers]
+    common_ns = CommonClock(run.record).rows_ns(trace.host, trace.time_ns)
     order = np.lexsort((trace.offset_bytes, common_ns))
     drawn = order[:: -(-order.size // limit)]
     lanes = tuple(

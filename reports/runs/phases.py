@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattload.core.record.phase import PhaseWindow, merge_intervals
+import numpy as np
+
+from wattload.core.record.clocks import Times, TimesNs
+from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
+from wattload.reports.runs.traces import Categories
 from wattload.results.identity_cache import cache_by_identity
 
 
 class CommonClock:
-    """Converts the monotonic clocks of several hosts to one: seconds since the run's first phase.
-
-    The offset of each host is its (monotonic, realtime) pair from before the run. With one host the
-    result is its monotonic clock, shifted.
-    """
+    """Converts each host's monotonic clock to ns, or seconds, since the run's first phase."""
 
     def __init__(self, record: RunRecord) -> None:
-        self._offset_ns = {
-            host.facts.name: host.before.clock.realtime_ns - host.before.clock.monotonic_ns
-            for host in record.hosts
-        }
-        self._default_ns = next(iter(self._offset_ns.values()), 0)
-        starts = [
-            window.start_ns + self._offset_ns.get(window.host, self._default_ns)
-            for window in record.windows
-        ]
-        self._origin_ns = min(starts, default=0)
+        self._clock = record.clock
+        windows = record.joined_windows
+        self._origin_ns = windows[0].start_ns if windows else 0
 
-    def shift_ns(self, host: str) -> int:
-        """Return what to add to a host's monotonic ns to get ns since the run's first phase."""
-        return self._offset_ns.get(host, self._default_ns) - self._origin_ns
+    def since_ns(self, host: str, times: Times) -> Times:
+        """Return a host's times, a number or an array (n,), as ns since the run's first phase."""
+        return self._clock.ns(host, times) - self._origin_ns
+
+    def rows_ns(self, hosts: Categories, time_ns: TimesNs) -> TimesNs:
+        """Return the times of a trace's rows (n,), each of its own host, in the same way."""
+        since_ns = np.empty_like(time_ns)
+        for number, host in enumerate(hosts.words):
+            own = hosts.numbers == number
+            since_ns[own] = self.since_ns(host, time_ns[own])
+        return since_ns
 
     def seconds(self, host: str, time_ns: int) -> float:
-        """Return a host's monotonic time as seconds since the run's first phase."""
-        return (time_ns + self.shift_ns(host)) / NS_PER_S
+        """Return a host's time as seconds since the run's first phase."""
+        return self.since_ns(host, time_ns) / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,34 +79,28 @@ class Phase:
 @cache_by_identity
 def phases_of(record: RunRecord) -> tuple[Phase, ...]:
     """Return the phases of a run in order of their start."""
-    clock = CommonClock(record)
-    groups: dict[str, list[PhaseWindow]] = defaultdict(list)
-    for window in record.windows:
-        groups[window.name].append(window)
-    phases = [_joined(name, windows, clock) for name, windows in groups.items()]
+    windows = record.joined_windows
+    phases = [_phase(window, windows[0].start_ns) for window in windows]
     return tuple(sorted(phases, key=lambda phase: (phase.start_s, -phase.intervals_s[-1][1])))
 
 
-def _joined(name: str, windows: Sequence[PhaseWindow], clock: CommonClock) -> Phase:
-    alone = windows[0] if len(windows) == 1 else None
-    intervals = merge_intervals(
-        (clock.seconds(window.host, start), clock.seconds(window.host, end))
-        for window in windows
-        for start, end in window.intervals
-    )
+def _phase(window: PhaseWindow, origin_ns: int) -> Phase:
     return Phase(
-        name=name,
-        timed=windows[0].timed,
-        intervals_s=tuple(intervals),
-        active_s=alone.active_s if alone else sum(end - start for start, end in intervals),
-        read_bytes=sum(window.read_bytes for window in windows),
-        written_bytes=sum(window.written_bytes for window in windows),
-        operations=sum(window.operations for window in windows),
-        cpu_s=sum(window.cpu_s for window in windows),
-        rank_count=sum(window.rank_count for window in windows),
-        spread_s=max(max(window.start_spread_s, window.end_spread_s) for window in windows),
-        half_rates_bytes_per_s=alone.half_rates_bytes_per_s if alone else None,
-        is_part=windows[0].is_part,
+        name=window.name,
+        timed=window.timed,
+        intervals_s=tuple(
+            ((start - origin_ns) / NS_PER_S, (end - origin_ns) / NS_PER_S)
+            for start, end in window.intervals
+        ),
+        active_s=window.active_s,
+        read_bytes=window.read_bytes,
+        written_bytes=window.written_bytes,
+        operations=window.operations,
+        cpu_s=window.cpu_s,
+        rank_count=window.rank_count,
+        spread_s=max(window.start_spread_s, window.end_spread_s),
+        half_rates_bytes_per_s=window.half_rates_bytes_per_s,
+        is_part=window.is_part,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Channel, Evidence, Scope, weakest
+from wattload.core.record.clocks import TimesNs
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.energy import evidence_text, is_simulated
@@ -133,8 +134,7 @@ def _rates(
     """
     if trace.time_ns.size == 0:
         return
-    shift_ns = np.array([clock.shift_ns(host) for host in trace.host.words])
-    since_ns = trace.time_ns + shift_ns[trace.host.numbers] - round(start_s * NS_PER_S)
+    since_ns = clock.rows_ns(trace.host, trace.time_ns) - round(start_s * NS_PER_S)
     slot = np.where((since_ns < 0) & (since_ns > -BIN_NS), 0, since_ns // BIN_NS)
     # Bins that are missing from the trace moved no bytes, nor did those before and after.
     first = int(slot.min()) - 1
@@ -198,19 +198,15 @@ def _device_rates(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[L
         rate = np.diff(total) / np.maximum(seconds, 1e-9)
         if not np.nan_to_num(rate).any():
             continue
-        time_s = (signal.time_ns[:-1] + _shift_ns(run.record, signal, clock)) / NS_PER_S
+        time_s = _since_ns(run.record, signal, clock)[:-1] / NS_PER_S
         yield Line(name=f"device {signal.device}", role="device", time_s=time_s, value=rate)
 
 
-def _shift_ns(record: RunRecord, signal: Signal, clock: CommonClock) -> int:
-    """Return the clock shift of the host of a signal's device; of the first host if unknown."""
-    for source in record.power.sources:
-        if source.device == signal.device:
-            return clock.shift_ns(source.host)
-    for target in record.targets:
-        if signal.device in target.facts.devices:
-            return clock.shift_ns(target.facts.host)
-    return clock.shift_ns(record.hosts[0].facts.name if record.hosts else "")
+def _since_ns(record: RunRecord, signal: Signal, clock: CommonClock) -> TimesNs:
+    """Return a signal's times on the common clock; its host is the first one if unknown."""
+    hosts = [each.host for each in record.power.sources if each.device == signal.device]
+    hosts += [each.facts.host for each in record.targets if signal.device in each.facts.devices]
+    return clock.since_ns(hosts[0] if hosts else "", signal.time_ns)
 
 
 def _drawn_sources(record: RunRecord) -> frozenset[tuple[str, str]]:
@@ -232,14 +228,13 @@ def _watts(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
         if key in evidence_by_key:
             evidence, words = evidence_by_key[key]
             role = "declared" if evidence is Evidence.DECLARED else "power"
-            time_s = (signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S
+            time_s = _since_ns(run.record, signal, clock) / NS_PER_S
             yield _with_gaps(_line(signal, role, words, time_s, signal.value))
     for signal in trace.of(Channel.ENERGY_J):
         key = (signal.source, signal.device)
         if key in evidence_by_key:
-            yield from _from_counter(
-                signal, evidence_by_key[key][1], _shift_ns(run.record, signal, clock)
-            )
+            since_ns = _since_ns(run.record, signal, clock)
+            yield from _from_counter(signal, evidence_by_key[key][1], since_ns)
 
 
 def _evidence(record: RunRecord) -> Mapping[tuple[str, str], tuple[Evidence, str]]:
@@ -266,12 +261,12 @@ def _line(signal: Signal, role: str, evidence: str, time_s: Array, value: Array)
     return Line(name=name, role=role, time_s=time_s, value=value, evidence=evidence)
 
 
-def _from_counter(signal: Signal, evidence: str, shift_ns: int) -> Iterator[Line]:
+def _from_counter(signal: Signal, evidence: str, since_ns: TimesNs) -> Iterator[Line]:
     """Yield mean watts between the steps of an energy counter; a wrap leaves a gap."""
     changes = np.flatnonzero(np.diff(signal.value, prepend=np.nan) != 0)
     if changes.size < 2:  # noqa: PLR2004 - power needs two steps
         return
-    time_s = (signal.time_ns[changes] + shift_ns) / NS_PER_S
+    time_s = since_ns[changes] / NS_PER_S
     watts = np.diff(signal.value[changes]) / np.diff(time_s)
     watts[watts < 0] = np.nan
     yield _line(signal, "power", evidence, time_s[:-1], watts)
@@ -300,7 +295,7 @@ def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
         same = floor is not None and np.array_equal(floor.time_ns, signal.time_ns)
         yield Band(
             name=f"{signal.device} by {signal.source}",
-            time_s=(signal.time_ns + _shift_ns(run.record, signal, clock)) / NS_PER_S,
+            time_s=_since_ns(run.record, signal, clock) / NS_PER_S,
             lower=floor.value if floor is not None and same else None,
             upper=signal.value,
             evidence=evidence_by_key[key][1],

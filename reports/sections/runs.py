@@ -174,8 +174,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _duration(run: Run) -> str:
-    """Return the time from the first to the last phase, on the host's monotonic clock."""
-    windows = run.record.windows
+    """Return the time from the first to the last phase, on the first host's monotonic clock."""
+    windows = run.record.joined_windows
     if not windows:
         return "no phase finished"
     first, last = min(w.start_ns for w in windows), max(w.end_ns for w in windows)

@@ -35,7 +35,6 @@ from wattload.reports.charts.steps import (
 from wattload.reports.charts.timeline import Track
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import CommonClock
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import panels, point_text
@@ -161,10 +160,9 @@ def _readings(track: Track, channel: Channel) -> list[Readings]:
     if channel is not Channel.POWER_W:
         signals = power.of(channel) if power is not None else ()
         return [Readings(signal.time_ns, signal.value) for signal in signals]
-    host = run.record.windows[0].host if run.record.windows else ""
-    shift_ns = CommonClock(run.record).shift_ns(host)
+    start_ns = run.record.windows[0].start_ns if run.record.windows else 0
     return [
-        Readings((line.time_s * NS_PER_S).astype(np.int64) - shift_ns, line.value, line.evidence)
+        Readings((line.time_s * NS_PER_S).astype(np.int64) + start_ns, line.value, line.evidence)
         for line in track.timeline.watts
     ]
 

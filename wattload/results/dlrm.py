@@ -80,7 +80,7 @@ def seconds(run: Run, phase: str) -> float:
     Without a phase, of all phases.
     """
     names = [phase] if phase else run.facts.phases
-    return sum(max((each.active_s for each in run.windows(name)), default=0.0) for name in names)
+    return sum(each.active_s for each in map(run.joined, names) if each is not None)
 
 
 def _round_s(run: Run, phase: str) -> float:

@@ -59,9 +59,14 @@ class Run(Generic[F_co]):
         """Return the windows of a phase, one for each host."""
         return [window for window in self.record.windows if window.name == phase]
 
+    def joined(self, phase: str) -> PhaseWindow | None:
+        """Return the window of a phase over all hosts, on their common clock."""
+        return next((each for each in self.record.joined_windows if each.name == phase), None)
+
     def seconds(self, phase: str) -> float:
         """Return the seconds of a phase from its first start to its last end; 0 without it."""
-        return max((window.seconds for window in self.windows(phase)), default=0.0)
+        window = self.joined(phase)
+        return window.seconds if window is not None else 0.0
 
     def latency(self, phase: str, kind: str) -> Latency | None:
         """Return the latencies of one kind of operation in a phase, over all ranks."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wattload.core import interrupts
 from wattload.core.errors import (
@@ -283,6 +283,14 @@ class MpiCommunicator:
         is_leader = shared.Get_rank() == 0
         leading = self._communicator.Split(0 if is_leader else mpi.UNDEFINED, key=self.rank)
         return MpiCommunicator(shared), MpiCommunicator(leading) if is_leader else None
+
+    def send(self, value: object, rank: int) -> None:
+        """Send a small value to one rank, which must ``receive`` it."""
+        self._communicator.send(value, dest=rank)
+
+    def receive(self, rank: int) -> Any:  # noqa: ANN401 - what the other rank sends
+        """Return the next value from one rank."""
+        return self._communicator.recv(source=rank)
 
     def rest(self) -> None:
         """Wait until every rank is here, asleep: in ``barrier`` a rank takes a whole CPU."""

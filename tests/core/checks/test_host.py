@@ -10,9 +10,9 @@ import pytest
 from tests.record_machine import read
 from tests.records import Scenario, make_run
 from wattload.core.base_models import Observed
-from wattload.core.checks.host import clocks_agree
+from wattload.core.checks.host import clocks_agree, common_clock
 from wattload.core.clock import ClockAnchor, anchor
-from wattload.core.record.host import LoadLevel, LoadRecord, LoadWindow, MemoryMeter
+from wattload.core.record.host import ClockOffset, LoadLevel, LoadRecord, LoadWindow, MemoryMeter
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S, Unit
@@ -297,3 +297,47 @@ def test_a_program_without_shares_is_compared_with_itself(after: float, verdict:
     )
     check = judged(busy(program, kept=None, name="stressapptest"))
     assert check.verdict == verdict
+
+
+def two_clocks(drift_ns: int) -> RunRecord:
+    """Return a run on two hosts whose clocks drift apart in the 20 s of its job."""
+    record, _ = make_run(Scenario())
+    (first,) = record.hosts
+    offsets = [
+        ClockOffset(monotonic_ns=at_s * S, offset_ns=offset_ns, bound_ns=50_000)
+        for at_s, offset_ns in ((1, 7 * S), (2, 7 * S), (22, 7 * S + drift_ns))
+    ]
+    facts = first.facts.model_copy(update={"name": "two"})
+    second = first.model_copy(update={"facts": facts, "offsets": tuple(offsets)})
+    return record.model_copy(update={"hosts": (first, second)})
+
+
+@pytest.mark.parametrize(
+    ("drift_ns", "verdict"),
+    [(0, "pass"), (10_100_000, "pass"), (-10_100_000, "pass"), (10_100_001, "warn")],
+)
+def test_clocks_may_drift_apart_by_500_ppm(drift_ns: int, verdict: str) -> None:
+    (check,) = common_clock(two_clocks(drift_ns))
+    assert (check.name, check.verdict) == ("common_clock_two", verdict)
+    assert "clock of two drifted by" in check.sentence
+
+
+def test_a_step_names_its_host() -> None:
+    record = two_clocks(0)
+    first, second = record.hosts
+    assert second.after is not None
+    clock = second.after.clock
+    stepped = clock.model_copy(update={"realtime_ns": clock.realtime_ns + 5 * S})
+    after = second.after.model_copy(update={"clock": stepped})
+    clocks = tuple(
+        ClockAnchor(
+            monotonic_ns=second.before.clock.monotonic_ns + at_s * S,
+            realtime_ns=second.before.clock.realtime_ns + at_s * S,
+        )
+        for at_s in (1, 4)
+    )
+    second = second.model_copy(update={"after": after, "clocks": clocks})
+    checks = clocks_agree(record.model_copy(update={"hosts": (first, second)}))
+    assert [check.verdict for check in checks] == ["pass", "warn"]
+    assert f"on the wall clock of {second.facts.name}: " in checks[1].sentence
+    assert "stepped by +5.000 s" in checks[1].sentence

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.record_machine import REALTIME_OFFSET_NS
 from tests.record_power import PowerKind
 from tests.records import Scenario, make_run, of_windows
 from tests.reports.conftest import one
-from wattload.core.clock import ClockAnchor
 from wattload.core.power import Channel
+from wattload.core.record.host import ClockOffset
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.load import Run
@@ -167,11 +166,11 @@ def test_a_device_that_moved_nothing_is_no_line(run: Run) -> None:
 def two_hosts(record: RunRecord, ahead_ns: int) -> RunRecord:
     """Add a host whose monotonic clock is ahead, in the same phases at the same moments."""
     (host,) = record.hosts
-    clock = ClockAnchor(monotonic_ns=ahead_ns, realtime_ns=REALTIME_OFFSET_NS)
+    offset = ClockOffset(monotonic_ns=ahead_ns, offset_ns=ahead_ns, bound_ns=1000)
     other = host.model_copy(
         update={
             "facts": host.facts.model_copy(update={"name": "two"}),
-            "before": host.before.model_copy(update={"clock": clock}),
+            "offsets": (offset,),
         }
     )
     windows = [
@@ -196,7 +195,7 @@ def test_hosts_with_different_clocks_meet_on_one_axis() -> None:
     assert phases[-1].seconds == pytest.approx(3.0)
     assert phases[-1].active_s == pytest.approx(3.0)
     assert phases[-1].rank_count == 2
-    assert phases[-1].moved_bytes == 2 * record.windows[2].read_bytes
+    assert phases[-1].moved_bytes == 2 * record.windows[-1].read_bytes
     assert CommonClock(record).seconds("two", 77_000_000_000 + record.windows[0].start_ns) == 0.0
 
 

@@ -19,6 +19,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     io.device_bytes,
     io.queue_depth,
     host.clocks_agree,
+    host.common_clock,
     conditions.long_enough,
     conditions.halves_agree,
     conditions.utilisations_agree,

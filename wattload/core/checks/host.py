@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wattload.core.checks.verdicts import of_host
+from wattload.core.checks.verdicts import judged, of_host
 from wattload.core.clock import ClockAnchor
 from wattload.core.record.host import (
     ALONE_S,
     CPU_BAND,
     MEMORY_BAND,
     NONE,
+    ClockOffset,
+    HostRecord,
     LoadLevel,
     LoadRecord,
 )
@@ -28,6 +30,8 @@ from wattload.core.units import NS_PER_S
 APART_WARN = 1e-3
 APART_FAIL = 0.01
 """Shares of the run by which two clocks may be apart; NTP slews a clock by 0.05 % at most."""
+DRIFT_WARN = 500e-6
+"""The share of the job by which the clocks of two hosts may drift apart."""
 READ_S = 0.05
 """How far apart the clocks may be read on a busy host."""
 
@@ -82,22 +86,24 @@ def _seconds(first_ns: int | None, last_ns: int | None) -> float | None:
 
 def clocks_agree(record: RunRecord) -> Sequence[Check]:
     """Compare the run's length on the clocks of each host; over 1 % apart fails, but for a step."""
+    is_one = len(record.hosts) == 1
     return [
-        _clock_check(host.facts.name, (host.before.clock, *host.clocks, host.after.clock))
+        _clock_check(host, (host.before.clock, *host.clocks, host.after.clock), is_one=is_one)
         for host in record.hosts
         if host.after is not None
     ]
 
 
-def _clock_check(host: str, moments: Sequence[ClockAnchor]) -> Check:
+def _clock_check(host: HostRecord, moments: Sequence[ClockAnchor], *, is_one: bool) -> Check:
     whole = _Interval.between(moments[0], moments[-1])
     verdict, remark = _judged(whole, [_Interval.between(*pair) for pair in pairwise(moments)])
+    name = host.facts.name
     return Check(
-        name=f"clocks_agree_{host}",
+        name=f"clocks_agree_{name}",
         verdict=verdict,
         sentence=(
             f"The run took {whole.monotonic_s:.3f} s on the monotonic and {whole.wall_s:.3f} s on "
-            f"the wall clock{remark}."
+            f"the wall clock{'' if is_one else f' of {name}'}{remark}."
         ),
         figures={
             "monotonic_s": whole.monotonic_s,
@@ -141,6 +147,46 @@ def _is_step(whole: _Interval, intervals: Sequence[_Interval]) -> bool:
     rate = abs(whole.apart_s) / max(abs(whole.monotonic_s), 1e-9)
     proved_s = rate * sum(each.monotonic_s for each in agreeing)
     return len(intervals) - len(agreeing) == 1 and proved_s >= _PROOF_S
+
+
+def common_clock(record: RunRecord) -> Sequence[Check]:
+    """Compare how far each host's clock was ahead of the first one's before and after the job.
+
+    The monotonic clocks may drift apart by 500 ppm, and by what the exchanges leave open.
+    """
+    return [
+        _drift_check(record, host, *host.offsets[-2:])
+        for host in record.hosts
+        if len(host.offsets) > 1
+    ]
+
+
+def _drift_check(
+    record: RunRecord, host: HostRecord, before: ClockOffset, after: ClockOffset
+) -> Check:
+    name, first = host.facts.name, record.hosts[0]
+    drift_ns = after.offset_ns - before.offset_ns
+    passed_ns = after.monotonic_ns - before.monotonic_ns
+    most_ns = before.bound_ns + after.bound_ns + DRIFT_WARN * passed_ns
+    at = host.before.clock
+    wall_ns = at.realtime_ns - record.clock.ns(name, at.monotonic_ns)
+    first_wall_ns = first.before.clock.realtime_ns - first.before.clock.monotonic_ns
+    return judged(
+        name=f"common_clock_{name}",
+        sentence=(
+            f"The monotonic clock of {name} drifted by {drift_ns / NS_PER_S * 1e3:+.3f} ms against "
+            f"that of {first.facts.name} in {passed_ns / NS_PER_S:.1f} s"
+        ),
+        fault=f", more than {DRIFT_WARN * 1e6:g} ppm: times of the two can't be compared",
+        holds=abs(drift_ns) <= most_ns,
+        figures={
+            "offset_before_ns": before.offset_ns,
+            "offset_after_ns": after.offset_ns,
+            "bound_ns": record.clock.bound_ns(name),
+            "apart_s": passed_ns / NS_PER_S,
+            "wall_ahead_s": (wall_ns - first_wall_ns) / NS_PER_S,
+        },
+    )
 
 
 def load_level(record: RunRecord) -> Sequence[Check]:

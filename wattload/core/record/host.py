@@ -70,16 +70,30 @@ class HostState(Observed):
     ntp_max_error_s: float | None
 
 
+class ClockOffset(Frozen):
+    """How far a host's CLOCK_MONOTONIC is ahead of the first host's, from one exchange of times.
+
+    The true offset at ``monotonic_ns``, the host's own time, is within ``bound_ns`` of
+    ``offset_ns``: half the round trip of the message, and the clocks' resolution.
+    """
+
+    monotonic_ns: int
+    offset_ns: int
+    bound_ns: int = Field(ge=0)
+
+
 class HostRecord(Frozen):
     """One host with its state before and after the run.
 
-    ``clocks`` were read in between: before the workload ran, and after it.
+    ``clocks`` were read in between: before the workload ran, and after it. ``offsets`` were
+    measured when the run began and at those two moments. The first host has none.
     """
 
     facts: HostFacts
     before: HostState
     after: HostState | None
     clocks: tuple[ClockAnchor, ...] = ()
+    offsets: tuple[ClockOffset, ...] = ()
 
 
 class RankRecord(Observed):

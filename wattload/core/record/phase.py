@@ -74,14 +74,14 @@ class PhaseHalves(Frozen):
 
 
 class PhaseWindow(Frozen):
-    """One phase over all ranks of one host: first start to last end, and the spread of the ranks.
+    """One phase over all ranks of a host: first start to last end, and the spread of the ranks.
 
     It is computed from the spans of the ranks. For a phase that was entered several times (epochs,
     checkpoints), byte counts are the sum over its spans, ``seconds`` runs from the first start to
     the last end, ``intervals`` is the union of the spans (start and end in ns) and ``active_s`` its
     length. ``half_rates_bytes_per_s`` are the rates of the first and second half of the active
     time, if that is at least 2 s. ``parents`` are the phases in which its spans lay. ``is_part``:
-    see ``PhaseSpan``.
+    see ``PhaseSpan``. A window over several hosts has no ``host``, and no half rates.
     """
 
     name: str

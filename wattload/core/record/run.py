@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.io import DataPath
 from wattload.core.power import Scope
+from wattload.core.record.clocks import CommonClock
 from wattload.core.record.energy import PowerSection
 from wattload.core.record.host import HostRecord, LoadRecord, RankRecord, SoftwareFacts
 from wattload.core.record.phase import (
@@ -175,14 +176,31 @@ class RunRecord(Frozen):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy, without what was computed from fields that ``update`` may replace."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("windows", "merged_latencies"):
+        for name in ("windows", "joined_windows", "clock", "merged_latencies"):
             copied.__dict__.pop(name, None)
         return copied
 
     @cached_property
+    def clock(self) -> CommonClock:
+        """What converts times of all hosts to the first one's clock."""
+        return CommonClock(self.hosts)
+
+    @cached_property
     def windows(self) -> tuple[PhaseWindow, ...]:
-        """Each phase over all ranks of a host, in order of their start."""
-        return phase_windows(self.spans, self.halves)
+        """Each phase over all ranks of a host, on its own clock, in order of their start."""
+        windows = phase_windows(self.spans, self.halves)
+        return tuple(sorted(windows, key=lambda each: self.clock.ns(each.host, each.start_ns)))
+
+    @cached_property
+    def joined_windows(self) -> tuple[PhaseWindow, ...]:
+        """Each phase over all ranks of all hosts, on the first one's clock, by their start."""
+        if len({span.host for span in self.spans}) <= 1:
+            return self.windows
+        return phase_windows([self._on_common_clock(span) for span in self.spans])
+
+    def _on_common_clock(self, span: PhaseSpan) -> PhaseSpan:
+        start_ns, end_ns = (self.clock.ns(span.host, at) for at in (span.start_ns, span.end_ns))
+        return span.model_copy(update={"host": "", "start_ns": start_ns, "end_ns": end_ns})
 
     @cached_property
     def merged_latencies(self) -> tuple[Latency, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from statistics import fmean
 
+from wattload.core.record.clocks import CommonClock
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.units import NS_PER_S, Unit
 from wattload.results.checkpoint.facts import (
@@ -34,17 +35,15 @@ def moved_bytes(run: Run, phase: str) -> int:
 def seconds(run: Run, phase: str) -> list[float]:
     """Return the time of each checkpoint, from the first rank's start to the last rank's end.
 
-    Ranks leave a barrier at different times. Each host has its own clock: with several hosts the
-    longest time counts. A commit beside training is a span of its own, and added.
+    Ranks leave a barrier at different times. A commit beside training is a span of its own, and
+    added.
     """
-    by_host: dict[str, list[Sequence[PhaseSpan]]] = defaultdict(list)
-    for own in _parts(run, phase, is_commit=False).values():
-        by_host[own[0].host].append(own)
-    of_hosts = [map(_seconds, zip(*ranks, strict=True)) for ranks in by_host.values()]
-    found = [max(of_checkpoint) for of_checkpoint in zip(*of_hosts, strict=True)]
+    clock = run.record.clock
+    checkpoints = zip(*_parts(run, phase, is_commit=False).values(), strict=True)
+    found = [_seconds(clock, spans) for spans in checkpoints]
     commits = zip(*_parts(run, phase, is_commit=True).values(), strict=True)
     for number, of_leaders in enumerate(commits):
-        found[number] += max(_seconds([commit]) for commit in of_leaders)
+        found[number] += max(_seconds(clock, [commit]) for commit in of_leaders)
     return found
 
 
@@ -57,9 +56,9 @@ def _parts(run: Run, phase: str, *, is_commit: bool) -> Mapping[int, Sequence[Ph
     return found
 
 
-def _seconds(spans: Sequence[PhaseSpan]) -> float:
-    end_ns, start_ns = max(s.end_ns for s in spans), min(s.start_ns for s in spans)
-    return (end_ns - start_ns) / NS_PER_S
+def _seconds(clock: CommonClock, spans: Sequence[PhaseSpan]) -> float:
+    end_ns = max(clock.ns(each.host, each.end_ns) for each in spans)
+    return (end_ns - min(clock.ns(each.host, each.start_ns) for each in spans)) / NS_PER_S
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -202,7 +201,7 @@ def _durable_s(run: Run) -> float | None:
     commits = _parts(run, WRITE_PHASE, is_commit=True)
     saves = _parts(run, WRITE_PHASE, is_commit=False)
     by_leader = [
-        [_seconds(parts) for parts in zip(saves[rank], own, strict=True)]
+        [_seconds(run.record.clock, parts) for parts in zip(saves[rank], own, strict=True)]
         for rank, own in commits.items()
     ]
     return _mean([max(each) for each in zip(*by_leader, strict=True)])
