@@ -13,7 +13,7 @@ from typing import Protocol
 from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.host.counters import host_state
 from wattload.core.host.facts import host_facts
-from wattload.core.record.host import HostRecord, HostState
+from wattload.core.record.host import ClockOffset, HostRecord, HostState
 from wattload.core.record.target import (
     ControllerFacts,
     ControllerRecord,
@@ -87,6 +87,7 @@ class HostCapture:
         self._before = self._read(())
         self._after: Moment | None = None
         self._clocks: list[ClockAnchor] = []
+        self._offsets: list[ClockOffset] = []
 
     def _read(self, data_files: Sequence[Path]) -> Moment:
         return Moment(
@@ -109,6 +110,11 @@ class HostCapture:
         """Read the clocks during the run, so that a step of one can be told from another rate."""
         self._clocks.append(anchor())
 
+    def add_offset(self, offset: ClockOffset | None) -> None:
+        """Add how far this host's clock is ahead of the first host's; the first one has none."""
+        if offset is not None:
+            self._offsets.append(offset)
+
     def finish(self, data_files: Sequence[Path], readings: Mapping[str, ControllerReading]) -> None:
         """Read the state after the run, including what the admin queues returned."""
         self._after = _with_readings(self._read(data_files), readings)
@@ -122,6 +128,7 @@ class HostCapture:
                 before=before.host,
                 after=after.host if after else None,
                 clocks=tuple(self._clocks),
+                offsets=tuple(self._offsets),
             ),
             targets=tuple(
                 TargetRecord(

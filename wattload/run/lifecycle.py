@@ -35,6 +35,7 @@ from wattload.core.units import format_bytes
 from wattload.core.workload import Communicator, Outcome, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.loaders.engine import heartbeat
+from wattload.run.clocks import exchange
 from wattload.run.compose import (
     build_workload,
     compose,
@@ -196,6 +197,7 @@ class RunLifecycle:
         capture = None
         if self._process.sampling:
             capture = HostCapture(targets, self._process.host, self._drives)
+        self._compare_clocks(capture)
         header = self._open_folder(workload, context, capture)
         folder = header.folder
         self._resources.enter_context(self._process.live())
@@ -205,6 +207,7 @@ class RunLifecycle:
         load = self._plan_load(context)
         with load.watched() if load is not None else nullcontext():
             data = self._prepare(targets, workload, context, power_session, load)
+            self._compare_clocks(capture)
             self._world.barrier()
             if capture is not None:
                 capture.read_histories()
@@ -214,6 +217,7 @@ class RunLifecycle:
             if is_wanted(self._config.load):
                 rest_until_all_here(self._world)
                 self._while_others_rest(load.end if load is not None else None)
+        self._compare_clocks(capture)
         outcome = self._with_all_latencies(outcome)
         if capture is not None:
             capture.read_clocks()
@@ -234,6 +238,12 @@ class RunLifecycle:
         )
         record = self._conclude(header, reports, findings) if self._world.rank == 0 else None
         return self._verdict(folder, record)
+
+    def _compare_clocks(self, capture: HostCapture | None) -> None:
+        """Measure how far each host's clock is ahead of the first one's, on the leaders."""
+        offset = exchange(self._process.leaders)
+        if capture is not None:
+            capture.add_offset(offset)
 
     def preview(self, *, check: bool) -> Preview:
         """Return what the run would do to its targets, without changing them."""
