@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, make_run
+from wattload.core.record.host import ClockOffset
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import checks_of, metrics_of
@@ -88,9 +89,14 @@ def test_a_commit_beside_training_counts() -> None:
     assert found["durable_seconds_per_checkpoint"] == 25
 
 
-def test_clocks_of_two_hosts_are_not_subtracted() -> None:
+def test_times_of_two_hosts_are_compared_on_one_clock() -> None:
     spans = written(("a", [(0, 10)]), ("b", [(5000, 5020)]), ("b", [(5004, 5021)]))
-    assert figures(record_of(spans, [{}] * 3))["write_seconds_per_checkpoint"] == 21
+    record = record_of(spans, [{}] * 3)
+    (one,) = record.hosts
+    ahead = ClockOffset(monotonic_ns=5000 * S, offset_ns=4998 * S, bound_ns=1000)
+    b = {"facts": one.facts.model_copy(update={"name": "b"}), "offsets": (ahead,)}
+    record = record.model_copy(update={"hosts": (one, one.model_copy(update=b))})
+    assert figures(record)["write_seconds_per_checkpoint"] == 23
 
 
 def stall(wait_s: float, snapshot_s: float, trained_s: float | None) -> dict[str, float | None]:

@@ -568,7 +568,7 @@ class RunLifecycle:
         reports = self._gather(context, capture, None)
         self._process.on_all_ranks(lambda: self._make_folder(header, reports))
         self._folder = header.folder
-        self._journal = RankJournal(self._folder, self._world.rank)
+        self._journal = self._process.journal = RankJournal(self._folder, self._world.rank)
         context.recorder.write_to(self._journal)
         return header
 
@@ -667,6 +667,7 @@ class RunLifecycle:
         failed = record is not None and any(c.fails_run for c in record.checks)
         status = self._world.broadcast(CHECK_FAILED if failed else 0)
         if self._journal is not None:
+            self._process.journal = None
             self._journal.close()
         return (folder if record is not None else None), status
 

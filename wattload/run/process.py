@@ -21,10 +21,12 @@ from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
 from wattload.run.launcher import is_first_on_host, local_rank_variables, rank_variables
+from wattload.run.phases import RankJournal
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
 from wattload.run.ranks import connect, end_other_ranks
+from wattload.run.watch import watched
 
 T = TypeVar("T")
 
@@ -62,6 +64,8 @@ class ProcessContext:
     ledger: WriteLedger = field(default_factory=WriteLedger)
     progress: RankProgress = field(default_factory=RankProgress)
     board: Board | None = None
+    journal: RankJournal | None = None
+    """This rank's journal of the run under way."""
     has_failed_on_all_ranks: bool = False
     """Whether every rank knows about the failure, so that none needs to be aborted."""
     _noted: set[str] = field(default_factory=set)
@@ -90,6 +94,11 @@ class ProcessContext:
     def live(self) -> AbstractContextManager[None]:
         """Show the progress of all ranks while the block runs, on rank 0."""
         return nullcontext() if self.board is None else self.reporter.live(self.board)
+
+    def note_end(self, reason: str) -> None:
+        """Write down why another host ends the run under way; may be called from any thread."""
+        if self.journal is not None:
+            self.journal.write("failed", {"status": "aborted", "reason": reason})
 
     def on_all_ranks(self, step: Callable[[], T]) -> T:
         """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reason."""
@@ -145,7 +154,8 @@ def unsampled_process(
         interrupts.release()  # see ``wattload.__main__``
         claims = local.all_gather((name, _is_host_leader(config)))
         process.on_all_ranks(lambda: _require_split(process, claims))
-        yield process
+        with watched(process) if measures else nullcontext():
+            yield process
     except RankLostError as lost:
         sys.exit(lost.status)
     except BaseException as error:

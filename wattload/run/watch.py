@@ -1,0 +1,365 @@
+"""Whether the hosts of a run live: their leaders send each other a message every two seconds.
+
+A rank in a call of MPI runs no Python, and MPI may wait for ever for a host that has failed. So a
+thread in each leader has a TCP connection of its own to the root. Nothing limits how long a step of
+a run takes: only a host that is not heard from ends the run, on both sides of the network.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wattload.core import interrupts
+from wattload.core.errors import RunError
+from wattload.run.ranks import flush_stderr
+
+if TYPE_CHECKING:
+    from wattload.run.process import ProcessContext
+
+PERIOD_S = 2.0
+MISSED = 5
+"""A host that has sent nothing for so many periods is lost."""
+LOST = 2
+"""For so many periods MPI's launcher may end the run itself after a host has said that it ends."""
+CONNECT_S = 5.0
+PRINT_S = 1.0
+"""How long the launcher may take to print what a rank has written."""
+LAUNCHERS = ("mpirun", "mpiexec", "hydra_", "orte", "prte")
+"""How the names of MPI's launchers and of their servants on each host begin."""
+
+_BEAT, _BYE, _END = "beat", "bye", "end"
+_GLOBAL = "00"
+"""The scope of an IPv6 address that other hosts can reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Where the root listens, and what both sides say to prove that they belong to the run."""
+
+    addresses: tuple[str, ...]
+    port: int
+    hello: str
+    answer: str
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    """Another host: the time left until it is lost, and why it ends, as soon as that is known."""
+
+    stream: socket.socket
+    host: str
+    """Empty until it has proved that it belongs to the run."""
+    left_s: float
+    received: bytes = b""
+    reason: str = ""
+
+    def tell(self, *words: str) -> None:
+        with suppress(OSError):  # whoever is silent is found by that
+            self.stream.send(f"{' '.join(words)}\n".encode())
+
+
+class Watch:
+    """Watches the leaders of the other hosts from the root, and the root from each of them.
+
+    Its thread counts only the time in which it ran itself: a host that was stopped or had no CPU
+    must not call the others silent.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        *,
+        note: Callable[[str], None],
+        end: Callable[[str], None],
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """Prepare the watch of a run's hosts, of which the first one is the root's.
+
+        Args:
+            hosts: their names.
+            note: writes down why the run ends; called as soon as that is known.
+            end: ends this host's ranks and does not return.
+            period_s: the time between two messages.
+        """
+        self._hosts = hosts
+        self._note, self._end = note, end
+        self._period_s = period_s
+        self._peers: list[_Peer] = []
+        self._selector = selectors.DefaultSelector()
+        self._waking, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    def listen(self) -> Offer:
+        """Wait for the other leaders in the background; return what they need to ``connect``."""
+        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        self._listener = socket.create_server(
+            ("", 0),
+            family=family,
+            backlog=len(self._hosts),
+            dualstack_ipv6=family == socket.AF_INET6,
+        )
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        offer = Offer(
+            addresses=_own_addresses(),
+            port=self._listener.getsockname()[1],
+            hello=secrets.token_hex(),
+            answer=secrets.token_hex(),
+        )
+        self._start(offer)
+        return offer
+
+    def connect(self, offer: Offer, host: str) -> None:
+        """Connect the leader on ``host`` to the root.
+
+        Raises:
+            RunError: none of the root's addresses can be reached.
+        """
+        failures = []
+        for address in offer.addresses:
+            try:
+                stream = _connected(address, offer, host)
+            except OSError as error:
+                failures.append(f"{address}: {error.strerror or error}")
+            else:
+                self._add(stream, self._hosts[0])
+                self._start(offer)
+                return
+        raise RunError(
+            f"{host} can't reach {self._hosts[0]} by TCP at port {offer.port} "
+            f"({'; '.join(failures) or 'it has no address in a network'}); let the firewalls of "
+            "both hosts admit connections between them"
+        )
+
+    def say_why(self, reason: str) -> None:
+        """Tell the other hosts why this one ends the run."""
+        for peer in list(self._peers):
+            peer.tell(_END, " ".join(reason.split()))
+
+    def close(self) -> None:
+        """End the watch, as the run has ended on all hosts."""
+        for peer in list(self._peers):
+            peer.tell(_BYE)
+        self._waking.close()
+        if self._thread is not None:
+            self._thread.join()
+        for stream in (self._listener, self._woken, *(peer.stream for peer in self._peers)):
+            if stream is not None:
+                stream.close()
+        self._selector.close()
+
+    def _start(self, offer: Offer) -> None:
+        self._thread = threading.Thread(target=self._run, args=[offer], name="watch", daemon=True)
+        with interrupts.blocked():
+            self._thread.start()
+
+    def _run(self, offer: Offer) -> None:
+        seen_s, beat_s = time.monotonic(), 0.0
+        while True:
+            events = self._selector.select(self._period_s / 4)
+            for key, _ in events:
+                if key.fileobj is self._woken:
+                    return
+                if key.fileobj is self._listener:
+                    self._accept(self._listener)
+                else:
+                    self._receive(key.data, offer)
+            now_s = time.monotonic()
+            awake_s, seen_s = min(now_s - seen_s, self._period_s / 2), now_s
+            admitted = [peer for peer in self._peers if peer.host]
+            for peer in admitted:
+                peer.left_s -= awake_s
+                if peer.left_s <= 0:
+                    self._lose(peer)
+            if now_s - beat_s >= self._period_s:
+                beat_s = now_s
+                for peer in admitted:
+                    peer.tell(_BEAT)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # it has gone again
+            self._add(listener.accept()[0], "")
+
+    def _add(self, stream: socket.socket, host: str) -> None:
+        stream.setblocking(False)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = _Peer(stream, host, MISSED * self._period_s)
+        self._peers.append(peer)
+        self._selector.register(stream, selectors.EVENT_READ, peer)
+
+    def _receive(self, peer: _Peer, offer: Offer) -> None:
+        try:
+            received = peer.stream.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received and not peer.host:
+            self._drop(peer)
+            return
+        if not received:
+            self._selector.unregister(peer.stream)
+            self._expect_end(peer, f"the first process on {peer.host} has ended")
+            return
+        *lines, peer.received = (peer.received + received).split(b"\n")
+        if not peer.reason:
+            peer.left_s = MISSED * self._period_s
+        for line in lines:
+            if peer in self._peers:
+                self._take(peer, line.decode(errors="replace"), offer)
+
+    def _take(self, peer: _Peer, line: str, offer: Offer) -> None:
+        word, _, rest = line.partition(" ")
+        if not peer.host:
+            self._admit(peer, word, rest, offer)
+        elif word == _BYE:
+            self._drop(peer)
+        elif word == _END:
+            self._expect_end(peer, rest)
+
+    def _admit(self, peer: _Peer, hello: str, host: str, offer: Offer) -> None:
+        """Let a leader in that knows the run's word; once all are there, no other may come."""
+        if not secrets.compare_digest(hello.encode(), offer.hello.encode()):
+            self._drop(peer)
+            return
+        peer.host = host
+        peer.tell(offer.answer)
+        if self._listener is not None and {each.host for each in self._peers} >= {*self._hosts[1:]}:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _drop(self, peer: _Peer) -> None:
+        self._selector.unregister(peer.stream)
+        peer.stream.close()
+        self._peers.remove(peer)
+
+    def _expect_end(self, peer: _Peer, reason: str) -> None:
+        """Leave the end to MPI's launcher for a while: it knows the exit status of the run."""
+        if not peer.reason:
+            peer.reason, peer.left_s = reason, LOST * self._period_s
+            self._note(reason)
+
+    def _lose(self, peer: _Peer) -> None:
+        if not peer.reason:
+            peer.reason = (
+                f"nothing was heard from {peer.host} for {MISSED * self._period_s:g} s: the host, "
+                "its network or its first process has stopped"
+            )
+            self._note(peer.reason)
+        self.say_why(peer.reason)
+        self._end(peer.reason)
+
+
+@contextmanager
+def watched(process: ProcessContext) -> Iterator[None]:
+    """Watch the other hosts while the block runs; every rank must enter it.
+
+    Raises:
+        RunError: a host can't be reached.
+    """
+    if len(process.hosts) == 1:
+        yield
+        return
+    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of what the link points to
+    local = process.local.all_gather((os.getpid(), namespace))
+    pids = [pid for pid, where in local if where == namespace and pid != os.getpid()]
+    watch = Watch(process.hosts, note=process.note_end, end=partial(_end_ranks, pids))
+    try:
+        offer = process.on_all_ranks(lambda: watch.listen() if process.is_root else None)
+        if process.leaders is not None:
+            offer = process.leaders.broadcast(offer)
+        process.on_all_ranks(
+            lambda: None if offer is None or process.is_root else watch.connect(offer, process.host)
+        )
+        yield
+    except BaseException as error:
+        if not process.has_failed_on_all_ranks:
+            watch.say_why(f"{process.host}: {interrupts.interruption() or error}")
+            raise
+        watch.close()
+        raise
+    watch.close()
+
+
+def _end_ranks(pids: Sequence[int], reason: str) -> None:
+    """End all ranks of this host, and their launcher here: it may wait for the lost host for ever.
+
+    MPI is of no use for that, as its calls may wait for that host too.
+    """
+    flush_stderr(f"wattload: {reason}")
+    launchers = _launchers()
+    _kill(pids)
+    time.sleep(PRINT_S)
+    _kill(launchers)
+    os._exit(RunError.exit_code)
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _launchers() -> list[int]:
+    """Return the processes on this host with which MPI has started this one, from here upwards.
+
+    What started them, such as a script under another launcher, is none of them.
+    """
+    found: list[int] = []
+    pid = os.getppid()
+    while pid > 1:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        name = fields[fields.index("(") + 1 : fields.rindex(")")]
+        if name.startswith(LAUNCHERS):
+            found.append(pid)
+        elif found:
+            break
+        pid = int(fields[fields.rindex(")") + 1 :].split()[1])
+    return found
+
+
+def _connected(address: str, offer: Offer, host: str) -> socket.socket:
+    """Return a connection to the root.
+
+    Raises:
+        OSError: nobody answers at the address, or not the root.
+    """
+    stream = socket.create_connection((address, offer.port), timeout=CONNECT_S)
+    try:
+        stream.sendall(f"{offer.hello} {host}\n".encode())
+        answer = f"{offer.answer}\n".encode()
+        if stream.recv(len(answer)) != answer:
+            raise ConnectionError("another program answers")
+    except OSError:
+        stream.close()
+        raise
+    return stream
+
+
+def _own_addresses() -> tuple[str, ...]:
+    """Return this host's addresses in networks: not those of the host itself or of one link."""
+    with suppress(OSError):
+        table = Path("/proc/net/fib_trie").read_text(encoding="ascii")
+        found = re.findall(r"\|-- (\S+)\n +/32 host LOCAL", table)
+    with suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
+            digits, _, _, scope, *_ = line.split()
+            if scope == _GLOBAL:
+                found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return tuple(dict.fromkeys(each for each in found if not each.startswith("127.")))
