@@ -6,12 +6,14 @@ The sampler is exec'ed before MPI is imported, and both are started once: a sess
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
@@ -26,7 +28,7 @@ from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
 from wattload.run.ranks import connect, end_other_ranks
-from wattload.run.watch import watched
+from wattload.run.watch import Watch, end_ranks
 
 T = TypeVar("T")
 
@@ -154,7 +156,7 @@ def unsampled_process(
         interrupts.release()  # see ``wattload.__main__``
         claims = local.all_gather((name, _is_host_leader(config)))
         process.on_all_ranks(lambda: _require_split(process, claims))
-        with watched(process) if measures else nullcontext():
+        with _watched(process) if measures else nullcontext():
             yield process
     except RankLostError as lost:
         sys.exit(lost.status)
@@ -162,6 +164,37 @@ def unsampled_process(
         if not process.has_failed_on_all_ranks:
             end_other_ranks(world, error, host if len(process.hosts) > 1 else "")
         raise
+
+
+@contextmanager
+def _watched(process: ProcessContext) -> Iterator[None]:
+    """Watch the other hosts while the block runs; every rank must enter it.
+
+    Raises:
+        RunError: a host can't be reached.
+    """
+    if len(process.hosts) == 1:
+        yield
+        return
+    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of what the link points to
+    local = process.local.all_gather((os.getpid(), namespace))
+    pids = [pid for pid, where in local if where == namespace and pid != os.getpid()]
+    watch = Watch(process.hosts, note=process.note_end, end=partial(end_ranks, pids))
+    try:
+        offer = process.on_all_ranks(lambda: watch.listen() if process.is_root else None)
+        if process.leaders is not None:
+            offer = process.leaders.broadcast(offer)
+        process.on_all_ranks(
+            lambda: None if offer is None or process.is_root else watch.connect(offer, process.host)
+        )
+        yield
+    except BaseException as error:
+        if not process.has_failed_on_all_ranks:
+            watch.say_why(f"{process.host}: {interrupts.interruption() or error}")
+            raise
+        watch.close()
+        raise
+    watch.close()
 
 
 def _is_host_leader(config: RunConfig) -> bool:

@@ -15,19 +15,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wattload.core import interrupts
 from wattload.core.errors import RunError
 from wattload.run.ranks import flush_stderr
-
-if TYPE_CHECKING:
-    from wattload.run.process import ProcessContext
 
 PERIOD_S = 2.0
 MISSED = 5
@@ -266,38 +261,7 @@ class Watch:
         self._end(peer.reason)
 
 
-@contextmanager
-def watched(process: ProcessContext) -> Iterator[None]:
-    """Watch the other hosts while the block runs; every rank must enter it.
-
-    Raises:
-        RunError: a host can't be reached.
-    """
-    if len(process.hosts) == 1:
-        yield
-        return
-    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of what the link points to
-    local = process.local.all_gather((os.getpid(), namespace))
-    pids = [pid for pid, where in local if where == namespace and pid != os.getpid()]
-    watch = Watch(process.hosts, note=process.note_end, end=partial(_end_ranks, pids))
-    try:
-        offer = process.on_all_ranks(lambda: watch.listen() if process.is_root else None)
-        if process.leaders is not None:
-            offer = process.leaders.broadcast(offer)
-        process.on_all_ranks(
-            lambda: None if offer is None or process.is_root else watch.connect(offer, process.host)
-        )
-        yield
-    except BaseException as error:
-        if not process.has_failed_on_all_ranks:
-            watch.say_why(f"{process.host}: {interrupts.interruption() or error}")
-            raise
-        watch.close()
-        raise
-    watch.close()
-
-
-def _end_ranks(pids: Sequence[int], reason: str) -> None:
+def end_ranks(pids: Iterable[int], reason: str) -> None:
     """End all ranks of this host, and their launcher here: it may wait for the lost host for ever.
 
     MPI is of no use for that, as its calls may wait for that host too.
