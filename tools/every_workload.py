@@ -22,11 +22,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from wattload.cli.summary import check_counts
 from wattload.core.host.gpus import list_gpus
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 from wattload.core.units import format_bytes, format_seconds
+from wattload.reports.sections.wording import check_counts
 from wattload.results.labels import label
 from wattload.results.quantity import counted, quantity
 from wattload.results.reading import judged

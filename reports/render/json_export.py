@@ -135,7 +135,7 @@ def _keys(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a class
 
 def _run(subject: Subject, run: Run) -> dict[str, Any]:
     record = run.record
-    checks = [*record.checks, *subject.file_checks[run.id]]
+    checks = subject.checks(run)
     faults = subject.faults(run)
     return {
         "run_id": run.id,

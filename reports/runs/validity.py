@@ -64,6 +64,11 @@ def _traces(run: Run) -> Iterator[Check]:
             )
 
 
+def counted_checks(run: Run, of_files: Sequence[Check]) -> list[Check]:
+    """Return the checks that counts are of: a run's own, and its files' that do not pass."""
+    return [*run.record.checks, *(check for check in of_files if check.verdict != "pass")]
+
+
 WARM_UP = "it is a warm-up run"
 _ENDED = {"failed": "the run failed", "aborted": "the run was aborted"}
 _DONE = {"fail": "failed", "not_checked": "was not checked"}

@@ -86,7 +86,7 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
         scale = ["demo scale, no drive test"]
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
-        Link(checks_tally(subject), "trust"),
+        Link(checks_tally(subject.all_checks), "trust"),
     ]
     if screen.warm_up_count:
         parts.append(f" · {counted(screen.warm_up_count, 'warm-up')} not counted")

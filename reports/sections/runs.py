@@ -65,9 +65,7 @@ def runs_section(subject: Subject) -> Section:
         run
         for run in subject.runs
         if not run.record.comparison.warm_up
-        or any(
-            check.verdict == "fail" for check in (*run.record.checks, *subject.file_checks[run.id])
-        )
+        or any(check.verdict == "fail" for check in subject.checks(run))
     ] or subject.runs
     tables = [
         _runs_table(subject, name, [run for run in shown if run.record.workload.name == name])
@@ -116,7 +114,7 @@ def _run(subject: Subject, run: Run) -> Section:
         anchor=anchor("run", run.id),
         title=title,
         remark=run.id,
-        badges=run_badges(run, subject.faults(run)),
+        badges=run_badges(subject, run),
         blocks=list(_details(subject, run)),
         folded=True,
     )

@@ -34,11 +34,10 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import WARM_UP, ending
 from wattload.reports.sections.wording import (
-    TALLY_WORDS,
-    VERDICT_TONES,
-    VERDICT_WORDS,
+    check_counts,
     checks_tally,
     count_remarks,
+    result_cell,
     sentence_of,
     unique,
 )
@@ -81,7 +80,7 @@ def check_table(checks: Sequence[Check], caption: str) -> Table:
     ordered = sorted(checks, key=lambda check: _WORST_FIRST.index(check.verdict))
     rows = [
         row(
-            Cell("", badge=VERDICT_WORDS[check.verdict], tone=VERDICT_TONES[check.verdict]),
+            result_cell(check),
             Cell(check.name.replace("_", " "), remark="mandatory" if check.mandatory else ""),
             Cell(check.sentence, remark=figures_text(check)),
         )
@@ -106,17 +105,18 @@ def trust_section(subject: Subject) -> Section:
     if evidence is not None:
         blocks.append(evidence)
     return Section(
-        anchor="trust", title="Evidence and checks", blocks=blocks, remark=checks_tally(subject)
+        anchor="trust",
+        title="Evidence and checks",
+        blocks=blocks,
+        remark=checks_tally(subject.all_checks),
     )
 
 
 def _checks(subject: Subject) -> Iterator[Block]:
     """Yield the checks that did not pass in every run, and the names of those that did."""
     found: dict[str, list[Check]] = {}
-    for run in subject.runs:
-        failed = [check for check in subject.file_checks[run.id] if check.verdict == "fail"]
-        for check in (*run.record.checks, *failed):
-            found.setdefault(check.name, []).append(check)
+    for check in subject.all_checks:
+        found.setdefault(check.name, []).append(check)
     same: dict[tuple[Verdict, str], list[list[Check]]] = {}
     for checks in found.values():
         worst = _worst(checks)
@@ -154,21 +154,10 @@ def _worst(checks: Sequence[Check]) -> Check:
 def _verdict_row(same: Sequence[Sequence[Check]], sources: Collection[str]) -> tuple[Cell, ...]:
     """Return checks with one finding over all runs, with the figures of the first worst verdict."""
     worst = _worst(same[0])
-    verdicts = [check.verdict for checks in same for check in checks]
-    counts = [
-        f"{verdicts.count(verdict)} {TALLY_WORDS[verdict]}"
-        for verdict in _WORST_FIRST
-        if verdict in verdicts
-    ]
     names = check_names(unique(each[0].name for each in same), sources)
     return row(
         Cell(names, remark="mandatory" if worst.mandatory else ""),
-        Cell(
-            "",
-            badge=VERDICT_WORDS[worst.verdict],
-            tone=VERDICT_TONES[worst.verdict],
-            remark=", ".join(counts),
-        ),
+        result_cell(worst, check_counts([check for of in same for check in of], causes=False)),
         Cell(worst.sentence, remark=figures_text(worst) if len(same) == 1 else ""),
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from wattload.core.record.results import Verdict
+from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.units import Unit
@@ -15,26 +16,21 @@ from wattload.reports.runs.load import Run
 from wattload.reports.stats.subject import LETTERS, Subject
 from wattload.results.quantity import counted, listed, quantity, whole
 
-VERDICT_TONES: dict[Verdict, Tone] = {
-    "pass": "good",
-    "warn": "warn",
-    "fail": "bad",
-    "not_checked": "open",
-}
-VERDICT_WORDS = {
-    "pass": "passed",
-    "warn": "warning",
+_NOT_APPLICABLE = "not applicable"
+_WORDS: dict[Verdict, str] = {
     "fail": "failed",
-    "not_checked": "not checked",
-}
-
-TALLY_WORDS: dict[Verdict, str] = {
     "pass": "passed",
     "warn": "warned",
-    "fail": "failed",
     "not_checked": "not checked",
 }
-"""Verdicts after their number."""
+_TONES: dict[str, Tone] = {
+    "failed": "bad",
+    "passed": "good",
+    "warned": "warn",
+    "not checked": "open",
+    _NOT_APPLICABLE: "quiet",
+}
+"""Tones of the results of checks, in the order in which they are counted."""
 
 _ANCHOR_MAX = 96
 """Characters of an anchor; sections and charts append to it."""
@@ -129,32 +125,50 @@ def _owners(records: Sequence[RunRecord], subject: Subject) -> str:
     )
 
 
-def checks_tally(subject: Subject) -> str:
-    """Return how many checks passed, warned and failed, and how many could not be made.
+def _tally(checks: Iterable[Check]) -> dict[str, int]:
+    """Return the number of checks by result in words, without zeros."""
+    found = Counter(map(_result, checks))
+    return {word: found[word] for word in _TONES if found[word]}
 
-    Each is one check of one run, by the run or by the page.
+
+def _result(check: Check) -> str:
+    return _NOT_APPLICABLE if check.cause else _WORDS[check.verdict]
+
+
+def result_cell(check: Check, remark: str = "") -> Cell:
+    """Return the badge of a check."""
+    word = _result(check)
+    return Cell("", badge=word, tone=_TONES[word], remark=remark)
+
+
+def check_counts(checks: Sequence[Check], *, causes: bool = True) -> str:
+    """Return the checks in one line: ``15 passed, 2 warned, 9 not applicable: no NVMe drive``.
+
+    Without ``causes``, that some do not apply is said without the reason.
     """
-    checks = [check for run in subject.runs for check in run.record.checks]
-    checks += [check for own in subject.file_checks.values() for check in own]
-    verdicts = [check.verdict for check in checks]
-    passed, *others = (
-        f"{whole(count)} {word}"
-        for verdict, word in TALLY_WORDS.items()
-        if (count := verdicts.count(verdict)) or verdict == "pass"
-    )
-    return ", ".join([f"{counted(len(checks), 'check')}: {passed}", *others])
+    text = ", ".join(f"{whole(count)} {word}" for word, count in _tally(checks).items()) or "none"
+    reasons = Counter(check.cause for check in checks if check.cause)
+    if not causes or not reasons:
+        return text
+    if len(reasons) == 1:
+        return f"{text}: {next(iter(reasons))}"
+    each = [f"{whole(count)} {cause}" for cause, count in reasons.most_common()]
+    return f"{text} ({', '.join(each)})"
 
 
-def run_badges(run: Run, faults: Sequence[str]) -> tuple[Cell, ...]:
-    """Return badges for the run's status and the verdicts of its checks."""
-    record = run.record
-    verdicts = [check.verdict for check in record.checks]
-    badges = [Cell(record.status, "good" if record.status == "complete" else "bad")]
-    for verdict, tone in VERDICT_TONES.items():
-        if count := verdicts.count(verdict):
-            plural = "s" if verdict == "warn" and count > 1 else ""
-            badges.append(Cell(f"{count} {VERDICT_WORDS[verdict]}{plural}", tone))
-    if faults:
+def checks_tally(checks: Sequence[Check]) -> str:
+    """Return how many checks there are and their results; each is one check of one run."""
+    count = counted(len(checks), "check")
+    return f"{count}: {check_counts(checks, causes=False)}" if checks else count
+
+
+def run_badges(subject: Subject, run: Run) -> tuple[Cell, ...]:
+    """Return badges for the run's status and the results of its checks."""
+    status = run.record.status
+    badges = [Cell(status, "good" if status == "complete" else "bad")]
+    for word, count in _tally(subject.checks(run)).items():
+        badges.append(Cell(f"{whole(count)} {word}", _TONES[word]))
+    if subject.faults(run):
         badges.append(Cell("not valid", "bad"))
     return tuple(badges)
 

@@ -125,7 +125,7 @@ def _repeats(compared: Group, pairs: int, least: int) -> Iterator[str]:
 
 
 def _checks(subject: Subject, runs: Sequence[Run]) -> Iterator[str]:
-    checks = [each for run in runs for each in (*run.record.checks, *subject.file_checks[run.id])]
+    checks = [each for run in runs for each in subject.checks(run)]
     if any(each.mandatory and not each.is_of_power and each.verdict != "pass" for each in checks):
         yield "incomplete checks"
 

@@ -19,7 +19,7 @@ from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.reports.runs.load import LeftOut, Run
-from wattload.reports.runs.validity import checks_of_files, energy_faults, faults
+from wattload.reports.runs.validity import checks_of_files, counted_checks, energy_faults, faults
 from wattload.reports.stats.effects import MINIMUM_RUNS
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import counted, listed
@@ -200,6 +200,15 @@ class Subject:
     def faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run is not compared as valid; empty for a valid one."""
         return self.run_faults[run.id]
+
+    def checks(self, run: Run) -> list[Check]:
+        """Return the checks of a run that are counted."""
+        return counted_checks(run, self.file_checks[run.id])
+
+    @property
+    def all_checks(self) -> list[Check]:
+        """The checks of all runs that are counted."""
+        return [check for run in self.runs for check in self.checks(run)]
 
     def energy_faults(self, run: Run) -> tuple[str, ...]:
         """Return why a run's energy is not compared, in addition to the faults of the run."""

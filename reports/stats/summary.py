@@ -471,7 +471,7 @@ def _failed(subject: Subject) -> tuple[FailedCheck, ...]:
             counts=is_compared(subject, run),
         )
         for run in subject.runs
-        for check in (*run.record.checks, *subject.file_checks[run.id])
+        for check in subject.checks(run)
         if check.verdict == "fail"
     ]
     return tuple(sorted(found, key=lambda each: not each.counts))

@@ -16,7 +16,6 @@ from tests.reports.random_reads import random_run
 from tests.reports.sessions import session
 from wattload.cli.outcome import position_line
 from wattload.cli.summary import (
-    check_counts,
     energy_lines,
     print_comparison,
     print_line,
@@ -29,6 +28,7 @@ from wattload.core.record.results import NO_DRIVE, NO_SENSOR, Check, Latency, Ve
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import phase_energies, power_text, tail_text
+from wattload.reports.sections.wording import check_counts
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.subject import make_subject
 from wattload.results.labels import label

@@ -31,7 +31,13 @@ LEFT_OUT = "left out"
 """What is shown for a run folder without a usable record, and for a second record of a run."""
 _ORDER = ("fail", "warn", "not_checked", "pass")
 _STANDINGS = {"invalid": "red", "open": "yellow", "not_checked": "cyan", "closed": "green"}
-_STYLES = {"fail": "bold red", "warn": "yellow", "not_checked": "cyan", "pass": "green"}
+_STYLES = {
+    "fail": "bold red",
+    "warn": "yellow",
+    "not_checked": "cyan",
+    "not_applicable": "dim",
+    "pass": "green",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,12 +109,16 @@ class Judged:
 
     @property
     def checks(self) -> Sequence[Check]:
-        """The checks to show: the record's, and the file checks that do not pass.
+        """The checks to show: of an unfinished run only failed ones, as others need its end."""
+        made = self.counted
+        return made if self.is_finished else [check for check in made if check.verdict == "fail"]
 
-        Of a run that did not finish, only those that fail: the others need its end.
-        """
-        made = [*self.run.record.checks, *(c for c in self.file_checks if c.verdict != "pass")]
-        return made if self.is_finished else [c for c in made if c.verdict == "fail"]
+    @property
+    def counted(self) -> Sequence[Check]:
+        """The checks to count."""
+        from wattload.reports.runs.validity import counted_checks
+
+        return counted_checks(self.run, self.file_checks)
 
     @property
     def is_finished(self) -> bool:
@@ -144,6 +154,7 @@ def _show(
     judged: Sequence[Judged], left_out: Mapping[Path, str], recomputed: Sequence[Recomputed]
 ) -> None:
     from wattload.cli.console import Console
+    from wattload.reports.sections.wording import checks_tally
 
     # Nothing is wrapped or cut: a name or a sentence stays in one piece, for grep as well.
     console = Console(soft_wrap=True)
@@ -159,6 +170,8 @@ def _show(
         for text in result.lines():
             console.print(Text(printable(text), style="bold red" if result.reason else ""))
     if judged:
+        if made := [check for each in judged for check in each.counted]:
+            console.print(checks_tally(made))
         passed = sum(check.verdict == "pass" for each in judged for check in each.file_checks)
         total = sum(len(each.file_checks) for each in judged)
         console.print(f"{passed} of {total} seals and trace digests match")
@@ -223,11 +236,12 @@ def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
     is_passed = check.verdict == "pass" and run_count > 1
     example = "e.g. " if len(sentences) > 1 else ""
     sentence = "" if is_passed else f": {example}{check.sentence}"
-    return _line(check.verdict, _STYLES, f"{check.name}{which}{sentence}")
+    word = "not_applicable" if check.cause else check.verdict
+    return _line(word, _STYLES, f"{check.name}{which}{sentence}")
 
 
 def _line(word: str, styles: Mapping[str, str], text: str) -> Text:
-    line = Text(f"{word.replace('_', ' '):<12}", style=styles[word])
+    line = Text(f"{word.replace('_', ' '):<15}", style=styles[word])
     return line.append(printable(text), style="not bold default")
 
 

@@ -7,7 +7,6 @@ every check is in ``wattload check``.
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +33,7 @@ from wattload.reports.runs.energy import (
 )
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
-from wattload.reports.sections.wording import target_text
+from wattload.reports.sections.wording import check_counts, target_text
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.summary import answer
@@ -293,31 +292,6 @@ def _unknown_margin(record: RunRecord, energy: Energy) -> str:
     )
     reason = next(filter(None, reasons), "no reason is recorded")
     return f"± unknown: {reason.rstrip('.')}; "
-
-
-def check_counts(checks: Sequence[Check], *, causes: bool = True) -> str:
-    """Return the checks in one line: ``15 passed, 2 warned, 9 not applicable: no NVMe drive``."""
-    verdicts = Counter(check.verdict for check in checks)
-    inapplicable = Counter(c.cause for c in checks if c.verdict == "not_checked" and c.cause)
-    unmade = verdicts["not_checked"] - inapplicable.total()
-    parts = [
-        f"{count} {words}"
-        for count, words in (
-            (verdicts["fail"], "failed"),
-            (verdicts["pass"], "passed"),
-            (verdicts["warn"], "warned"),
-            (unmade, "not checked"),
-            (inapplicable.total() if causes else 0, "not applicable"),
-        )
-        if count
-    ]
-    text = ", ".join(parts) or "none"
-    if not causes or not inapplicable:
-        return text
-    if len(inapplicable) == 1:
-        return f"{text}: {next(iter(inapplicable))}"
-    each = [f"{count} {cause}" for cause, count in inapplicable.most_common()]
-    return f"{text} ({', '.join(each)})"
 
 
 def failures(checks: Sequence[Check]) -> Iterator[Line]:
