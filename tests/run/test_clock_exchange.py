@@ -15,7 +15,7 @@ from wattload.core.record.host import ClockOffset
 from wattload.run.clocks import exchange
 from wattload.run.ranks import LocalCommunicator
 
-AHEAD_NS = (0, 123_456_789_012_345, -987_654_321)
+AHEAD_NS = 123_456_789_012_345
 REPETITIONS = 100
 
 PROGRAM = f"""
@@ -25,7 +25,7 @@ from wattload.run.clocks import exchange
 from wattload.run.ranks import MpiCommunicator
 
 leaders = MpiCommunicator(MPI.COMM_WORLD)
-ahead_ns = {AHEAD_NS}[leaders.rank]
+ahead_ns = leaders.rank * {AHEAD_NS}
 clock = lambda: time.monotonic_ns() + ahead_ns
 found = [exchange(leaders, clock) for _ in range({REPETITIONS})]
 gathered = leaders.gather([each and each.model_dump() for each in found])
@@ -39,25 +39,24 @@ def test_the_stated_bound_holds(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     done = subprocess.run(
-        [mpirun(), "-n", str(len(AHEAD_NS)), sys.executable, "-c", PROGRAM],
+        [mpirun(), "-n", "2", sys.executable, "-c", PROGRAM],
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=10 * DEADLINE_S,
         check=True,
     )
-    root, *others = json.loads(done.stdout)
+    root, leader = json.loads(done.stdout)
     assert root == [None] * REPETITIONS
-    for ahead_ns, readings in zip(AHEAD_NS[1:], others, strict=True):
-        found = [ClockOffset(**each) for each in readings]
-        assert len(found) == REPETITIONS
-        for each in found:
-            assert abs(each.offset_ns - ahead_ns) <= each.bound_ns
-        worst = max(abs(each.offset_ns - ahead_ns) / each.bound_ns for each in found)
-        largest_ns = max(each.bound_ns for each in found)
-        record_property("worst_error_by_bound", worst)
-        record_property("largest_bound_ns", largest_ns)
-        print(f"largest error / bound {worst:.3f}, largest bound {largest_ns} ns")
+    found = [ClockOffset(**each) for each in leader]
+    assert len(found) == REPETITIONS
+    for each in found:
+        assert abs(each.offset_ns - AHEAD_NS) <= each.bound_ns
+    worst = max(abs(each.offset_ns - AHEAD_NS) / each.bound_ns for each in found)
+    largest_ns = max(each.bound_ns for each in found)
+    record_property("worst_error_by_bound", worst)
+    record_property("largest_bound_ns", largest_ns)
+    print(f"largest error / bound {worst:.3f}, largest bound {largest_ns} ns")
 
 
 def test_a_process_alone_and_one_that_is_no_leader_exchange_nothing() -> None:

@@ -23,10 +23,12 @@ from wattload.run.watch import Offer, Watch
 pytestmark = pytest.mark.slow
 
 HOSTS = ("one", "two", "three")
-PERIOD_S = 0.5
+PERIOD_S = 1.0
+LONG_S = 20.0
+"""A period in which nobody is called silent, however busy this machine is."""
 SILENT = f"for {5 * PERIOD_S:g} s: the host, its network or its first process has stopped"
 
-PROGRAM = f"""
+PROGRAM = """
 import dataclasses, json, os, sys
 from wattload.run.watch import Offer, Watch
 
@@ -37,8 +39,9 @@ def end(reason):
     say("end:", reason)
     os._exit(1)
 
-host, *hosts = sys.argv[1:]
-watch = Watch(hosts, note=lambda reason: say("note:", reason), end=end, period_s={PERIOD_S})
+period_s, host, *hosts = sys.argv[1:]
+note = lambda reason: say("note:", reason)
+watch = Watch(hosts, note=note, end=end, period_s=float(period_s))
 if host == hosts[0]:
     say(json.dumps(dataclasses.asdict(watch.listen())))
 else:
@@ -58,9 +61,9 @@ for line in sys.stdin:
 class Leader:
     """A leader's process: it prints what it is told, and why it ends."""
 
-    def __init__(self, folder: Path, host: str, hosts: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, host, *hosts],
+            [sys.executable, "-c", PROGRAM, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,11 +95,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Leader] = []
 
     def start_leaders(
-        count: int = 2, through: Callable[[int], int] = lambda port: port
+        count: int = 2,
+        period_s: float = PERIOD_S,
+        through: Callable[[int], int] = lambda port: port,
     ) -> list[Leader]:
         """Start leaders that are connected, through a port in front of the root's."""
         hosts = HOSTS[:count]
-        started.extend(Leader(tmp_path, host, hosts) for host in hosts)
+        started.extend(Leader(tmp_path, str(period_s), host, *hosts) for host in hosts)
         root, *others = started
         offer = {**json.loads(root.hear()), "addresses": ["127.0.0.1"]}
         for other in others:
@@ -142,7 +147,7 @@ class Network:
 
 
 def test_a_watch_that_is_closed_accuses_nobody(start: Start) -> None:
-    leaders = start(3)
+    leaders = start(3, LONG_S)
     for leader in leaders:
         leader.say("close")
         assert leader.last_words() == "closed\n"
@@ -217,7 +222,7 @@ def test_other_programs_are_turned_away(start: Start) -> None:
         silent.append(socket.create_connection(("127.0.0.1", port)))
         return port
 
-    for leader in start(through=through):
+    for leader in start(2, LONG_S, through):
         leader.say("close")
         assert leader.last_words() == "closed\n"
     silent[0].close()

@@ -29,7 +29,7 @@ MISSED = 5
 """A host that has sent nothing for so many periods is lost."""
 LOST = 2
 """For so many periods MPI's launcher may end the run itself after a host has said that it ends."""
-CONNECT_S = 5.0
+CONNECT_S = 10.0
 PRINT_S = 1.0
 """How long the launcher may take to print what a rank has written."""
 LAUNCHERS = ("mpirun", "mpiexec", "hydra_", "orte", "prte")
@@ -148,11 +148,11 @@ class Watch:
 
     def close(self) -> None:
         """End the watch, as the run has ended on all hosts."""
-        for peer in list(self._peers):
-            peer.tell(_BYE)
         self._waking.close()
         if self._thread is not None:
             self._thread.join()
+        for peer in self._peers:
+            peer.tell(_BYE)
         for stream in (self._listener, self._woken, *(peer.stream for peer in self._peers)):
             if stream is not None:
                 stream.close()
