@@ -1,8 +1,8 @@
 """The ledger of a host's energy: all power figures of a record, from the samples of one run.
 
-Samples are indexed once. Each source of a device then has one ``SourceLedger``. From these come the
-energy of each phase and of idle times, and that of the whole run by each source that measures. If a
-device has several sources, the best one is marked for each phase (``mark_chosen``).
+Each source of a device has one ``SourceLedger``. From these come the energy of each phase and of
+idle times, and that of the whole run by each source that measures. If a device has several sources,
+the best one is marked for each phase (``mark_chosen``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from wattload.core.power import (
     Counter,
     Evidence,
     Integral,
-    Sample,
     Scope,
     SourceFacts,
 )
@@ -34,7 +33,7 @@ from wattload.power.energy.idle import IdleTime, idle_record
 from wattload.power.energy.integration import Course, Window
 from wattload.power.energy.profile import fall_count
 from wattload.power.energy.source_ledger import SourceLedger
-from wattload.power.energy.trace import Trace, TraceKey, traces
+from wattload.power.energy.trace import Trace, TraceKey
 from wattload.power.registry import AUTO
 
 
@@ -43,7 +42,7 @@ class EnergyLedger:
 
     def __init__(
         self,
-        samples: Iterable[Sample] | Mapping[TraceKey, Trace],
+        by_key: Mapping[TraceKey, Trace],
         sources: Sequence[SourceFacts],
         *,
         host: str,
@@ -51,16 +50,15 @@ class EnergyLedger:
         calibrations: Sequence[CalibrationRecord] = (),
         resets_ns: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Index the samples and prepare the power over time of each source.
+        """Prepare the power over time of each source.
 
-        ``samples`` may be indexed already, as ``traces`` does it.
         ``calibrations`` are those of this host's sources, the latest last. ``resets_ns`` maps a
         device to its known restarts in ns. Sources without evidence have no figures, nor those that
         integrate themselves.
         """
         self._host = host
         self._times = times or RunTimes()
-        self._by_key = samples if isinstance(samples, Mapping) else traces(samples)
+        self._by_key = by_key
         resets = resets_ns or {}
         self._ledgers = {
             (facts.name, facts.device): SourceLedger.build(

@@ -135,7 +135,8 @@ class MeasuredPower:
         covered_s = float(np.diff(self.profile.cumulative(np.array(inside))[1])[0])
         if seconds <= 0 or covered_s < IDLE_COVERAGE * seconds:
             return None
-        watts = _mean_w(self.edges.profile, inside)
+        joules = read.cumulative(np.array(inside))[0]
+        watts = float(joules[1] - joules[0]) / seconds
         noise_j = self.noise_j([inside]) + math.sqrt(2) * float(
             self.edges.counted_j(np.array(watts))
         )
@@ -233,8 +234,3 @@ class MeasuredPower:
 def _array(windows: Sequence[Window]) -> Times:
     """Return starts and ends of windows, shape (n, 2)."""
     return np.array(windows, dtype=np.int64).reshape(-1, 2)
-
-
-def _mean_w(profile: Profile, window: Window) -> float:
-    joules = profile.cumulative(np.array(window))[0]
-    return float(joules[1] - joules[0]) / max((window[1] - window[0]) / NS_PER_S, 1e-9)

@@ -107,17 +107,14 @@ class TraceBuilder:
         self._columns: defaultdict[tuple[str, str, Channel], list[array[Any]]]
         self._columns = defaultdict(lambda: [array(code) for code in "qqdb"])
 
-    def add(self, sample: Sample) -> None:
-        value = math.nan if sample.value is None else sample.value
-        row = sample.time_ns, sample.spread_ns, value, EVIDENCE_RANK[sample.evidence]
-        columns = self._columns[sample.source, sample.device, sample.channel]
-        for column, figure in zip(columns, row, strict=True):
-            column.append(figure)
-
     def adding(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yield the samples, each after adding it: for what else is made of them meanwhile."""
         for sample in samples:
-            self.add(sample)
+            value = math.nan if sample.value is None else sample.value
+            row = sample.time_ns, sample.spread_ns, value, EVIDENCE_RANK[sample.evidence]
+            columns = self._columns[sample.source, sample.device, sample.channel]
+            for column, figure in zip(columns, row, strict=True):
+                column.append(figure)
             yield sample
 
     def extend(self, key: TraceKey, *columns: NDArray[Any]) -> None:
@@ -134,13 +131,6 @@ class TraceBuilder:
             )
             for key, own in columns.items()
         }
-
-
-def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
-    builder = TraceBuilder()
-    for sample in samples:
-        builder.add(sample)
-    return builder.traces()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

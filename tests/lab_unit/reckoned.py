@@ -8,6 +8,7 @@ from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.loads import DEVICE, SOURCE, Load, Recorded
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from tests.power.energy_facts import facts, times_of, window
+from tests.power.energy_traces import traces
 from wattload.core.power import Bounds, Boxcar, Evidence
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.energy.ledger import EnergyLedger
@@ -36,7 +37,7 @@ def account(recorded: Recorded) -> dict[str, EnergyRecord]:
         facts("bounds", Evidence.BOUNDS, Bounds(), device=DEVICE),
     ]
     ledger = EnergyLedger(
-        recorded.samples,
+        traces(recorded.samples),
         sources,
         host="h",
         times=times_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wattload.core.power import Bounds, Channel, Evidence, Sample, Scope, Sensor, SourceFacts
 from wattload.power.energy.integration import Limits, WindowResult, window_result
 from wattload.power.energy.profile import fill_holes, profile_of
-from wattload.power.energy.trace import Trace, TraceKey
+from wattload.power.energy.trace import Trace, TraceBuilder, TraceKey
 
 Floats = NDArray[np.float64]
 T0_NS = 1_234_567_890_123_456
@@ -22,6 +22,14 @@ EVIDENCE = tuple(Evidence)
 def ns(seconds: float) -> int:
     """Return the monotonic time that lies ``seconds`` after the start of every test."""
     return T0_NS + round(seconds * 1e9)
+
+
+def traces(samples: Iterable[Sample]) -> dict[TraceKey, Trace]:
+    """Return samples as traces."""
+    builder = TraceBuilder()
+    for _ in builder.adding(samples):
+        pass
+    return builder.traces()
 
 
 def samples_of(

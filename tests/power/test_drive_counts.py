@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from tests.power.energy_facts import window
-from tests.power.energy_traces import Floats, samples_of
+from tests.power.energy_traces import Floats, samples_of, traces
 from wattload.core.power import ENDURANCE_GROUP, OCP, SMART, Channel, Sample
 from wattload.core.record.energy import ThrottlingRecord, WrittenRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.drive_counts import throttling_records, written_records
-from wattload.power.energy.trace import traces
 
 SECONDS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
 

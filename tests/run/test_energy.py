@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.power.energy_facts import facts, window
-from tests.power.energy_traces import samples_of
+from tests.power.energy_traces import samples_of, traces
 from wattload.core.errors import RecordError
 from wattload.core.power import Channel, Counter
 from wattload.core.record.energy import PowerSourceRecord
 from wattload.core.record.phase import TraceFile
 from wattload.power.config import PowerConfig
-from wattload.power.energy.trace import Trace, TraceKey, traces
+from wattload.power.energy.trace import Trace, TraceKey
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import SAMPLE_COLUMNS
 from wattload.run.energy import HostTraces, Measured, power_section

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_facts import facts
-from tests.power.energy_traces import ns, samples_of
+from tests.power.energy_traces import ns, samples_of, traces
 from tests.records import Scenario, make_run
 from tests.run.test_energy import report
 from wattload.core.host.counters import BlockStat, ProcessTree
@@ -20,7 +20,6 @@ from wattload.core.record.summary import drive_energy, moved_bytes
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark
 from wattload.power.config import PowerConfig
-from wattload.power.energy.trace import traces
 from wattload.run.energy import power_section
 from wattload.run.phases import (
     BIN_NS,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.power.control.recovery_host import LEFT
 from tests.power.energy_facts import facts
+from tests.power.energy_traces import traces
 from wattload.core.errors import PowerError
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, Sensor
@@ -20,7 +21,6 @@ from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig
 from wattload.power.control.calibrations import SessionCalibrations
 from wattload.power.control.journal import ChangeJournal
-from wattload.power.energy.trace import traces
 from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.protocol import FinishReply, OpenReply
 from wattload.power.sampler.samples import SampleFile, SampleLines, read_samples

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.power.energy_facts import facts, times_of, window
-from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of
+from tests.power.energy_traces import Bursts, Floats, boxcar, ns, samples_of, traces
 from wattload.core.power import (
     Boxcar,
     Channel,
@@ -79,7 +79,9 @@ def record(
 ) -> EnergyRecord:
     """Return the energy of a phase; all other figures of the ledger are made as well."""
     samples = meter.samples(times_s, values)
-    ledger = EnergyLedger(samples, [meter.facts], host="host1", times=times_of(work, before=before))
+    ledger = EnergyLedger(
+        traces(samples), [meter.facts], host="host1", times=times_of(work, before=before)
+    )
     (found,) = ledger.phase_records([work])
     idle = IdleTime(moment="before", polled=True, window=before)
     for each in (found, *ledger.whole_run_records(), *ledger.idle_records([idle])):
@@ -186,7 +188,7 @@ def test_a_source_may_declare_that_it_reads_below_zero() -> None:
     meter = meter_of("power")
     source = meter.facts.model_copy(update={"may_be_negative": True})
     ledger = EnergyLedger(
-        meter.samples(TIMES_S, np.full(TIMES_S.size, -5.0)), [source], host="host1"
+        traces(meter.samples(TIMES_S, np.full(TIMES_S.size, -5.0))), [source], host="host1"
     )
     assert ledger.phase_records([WORK])[0].energy_j == pytest.approx(-300.0)
 
@@ -202,7 +204,7 @@ def test_a_reading_at_the_end_of_the_range_refuses_its_phase(
     samples = samples_of(times_s, 20 * times_s, channel=Channel.ENERGY_J)
     samples += samples_of(times_s - 0.05, most_w, channel=Channel.MAX_W)
     phases = window("first", 10, 30), window("second", 35, 50)
-    ledger = EnergyLedger(samples, [meter], host="host1", times=times_of(*phases))
+    ledger = EnergyLedger(traces(samples), [meter], host="host1", times=times_of(*phases))
     first, second = ledger.phase_records(phases)
     assert first.energy_j == pytest.approx(20 * 20)
     reason = second.missing.get("energy_j")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.power.energy_traces import Floats, integrate, ns, samples_of, trace_of
+from tests.power.energy_traces import Floats, integrate, ns, samples_of, trace_of, traces
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Instant
 from wattload.power.energy.integration import WindowResult
 from wattload.power.energy.profile import fall_count
-from wattload.power.energy.trace import Trace, traces
+from wattload.power.energy.trace import Trace
 
 TIMES_S = np.round(np.arange(-20, 1200) / 10, 6)
 UPPER, LOWER = Channel.UPPER_W, Channel.LOWER_W

@@ -10,7 +10,7 @@ import pytest
 
 from tests.power.energy.simulated_runs import phase_window
 from tests.power.energy_facts import facts, times_of, window
-from tests.power.energy_traces import ns, samples_of
+from tests.power.energy_traces import ns, samples_of, traces
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Sample, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.summary import drive_energy
@@ -51,7 +51,7 @@ def account(
     **options: Any,
 ) -> tuple[EnergyRecord, ...]:
     ledger = EnergyLedger(
-        samples,
+        traces(samples),
         sources,
         host="host1",
         times=times_of(READ, before=idle),
@@ -201,7 +201,7 @@ def test_only_timed_windows_of_this_host_are_counted() -> None:
         window("write", 20, 30),
     ]
     ledger = EnergyLedger(
-        power("meter", 20), [facts("meter")], host="host1", times=times_of(*windows)
+        traces(power("meter", 20)), [facts("meter")], host="host1", times=times_of(*windows)
     )
     records = ledger.phase_records(windows)
     assert [record.phase for record in records] == ["read", "write"]
@@ -232,7 +232,7 @@ def test_a_phase_counts_over_its_intervals_only() -> None:
     samples = samples_of(times_s, np.where(is_busy, 20.0, 5.0))
     samples += samples_of(times_s, np.where(times_s < 10, 0.0, 1.0), channel=Channel.POWER_STATE)
     times = times_of(phase, before=(ns(0), ns(1)))
-    ledger = EnergyLedger(samples, [facts("meter")], host="host1", times=times)
+    ledger = EnergyLedger(traces(samples), [facts("meter")], host="host1", times=times)
     (record,) = ledger.phase_records([phase], moved_bytes={("read", "SERIAL1"): moved_bytes})
     assert record.energy_j == pytest.approx(80.0, rel=0.03)
     assert (record.start_ns, record.end_ns, record.seconds) == (ns(8.0), ns(14.0), 4.0)

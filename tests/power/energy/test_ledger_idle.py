@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_facts import facts
-from tests.power.energy_traces import Floats, ns, samples_of
+from tests.power.energy_traces import Floats, ns, samples_of, traces
 from wattload.core.power import Boxcar, Channel, Counter, Evidence, Instant, Sample, Scope
 from wattload.core.record.energy import IdleRecord
 from wattload.power.energy.idle import IdleTime
@@ -39,7 +39,9 @@ def of(records: tuple[IdleRecord, ...], *, polled: bool) -> IdleRecord:
 @functools.cache
 def ipm_ledger() -> EnergyLedger:
     warm = samples_of(POLLED_S[::10], np.full(60, 310.0), channel=Channel.TEMPERATURE_K)
-    return EnergyLedger(ipm() + states(np.full(POLLED_S.size, 4.0)) + warm, [IPM], host="box")
+    return EnergyLedger(
+        traces(ipm() + states(np.full(POLLED_S.size, 4.0)) + warm), [IPM], host="box"
+    )
 
 
 def test_quiet_power_of_a_drives_own_mean_is_the_first_reading_after_it() -> None:
@@ -56,7 +58,7 @@ def test_a_meter_outside_of_the_drive_reads_on_in_the_quiet() -> None:
     times_s = np.round(np.arange(-650, 600) / 10, 6)
     samples = samples_of(times_s, np.where(times_s < 0, 0.5, 3.0))
     meter = facts("meter", Evidence.MEASURED, Instant())
-    records = EnergyLedger(samples, [meter], host="box").idle_records([QUIET, POLLED])
+    records = EnergyLedger(traces(samples), [meter], host="box").idle_records([QUIET, POLLED])
     quiet = of(records, polled=False)
     assert quiet.sample_count == 600 + 1
     assert quiet.mean_w == pytest.approx(0.5, rel=0.03)
@@ -69,7 +71,7 @@ def test_a_reading_that_is_no_mean_says_nothing_of_the_quiet_before_it(
 ) -> None:
     source = facts("ipm", sensor=sensor)
     samples = samples_of(POLLED_S, POLLED_S * 3, source="ipm", channel=source.figure_channel)
-    (quiet,) = EnergyLedger(samples, [source], host="box").idle_records([QUIET])
+    (quiet,) = EnergyLedger(traces(samples), [source], host="box").idle_records([QUIET])
     assert quiet.missing["mean_w"] == "a reading of ipm is not the mean of the time before it"
 
 
@@ -82,14 +84,14 @@ def test_a_quiet_that_no_read_followed_is_unknown() -> None:
 def test_a_failed_read_after_the_quiet_is_not_replaced_by_the_next() -> None:
     first, *others = ipm()
     failed = replace(first, value=None)
-    (quiet,) = EnergyLedger([failed, *others], [IPM], host="box").idle_records([QUIET])
+    (quiet,) = EnergyLedger(traces([failed, *others]), [IPM], host="box").idle_records([QUIET])
     assert (quiet.mean_w, quiet.sample_count) == (None, 0)
     assert quiet.missing["mean_w"].startswith("the read after the quiet time failed")
 
 
 def test_idle_time_in_two_power_states_has_none() -> None:
     samples = ipm() + states(np.where(POLLED_S < 30, 4.0, 3.0))
-    (polled,) = EnergyLedger(samples, [IPM], host="box").idle_records([POLLED])
+    (polled,) = EnergyLedger(traces(samples), [IPM], host="box").idle_records([POLLED])
     assert polled.missing["power_state"] == "it changed during the window"
     assert polled.missing["temperature_k"] == "no temperature was read"
 
@@ -97,4 +99,4 @@ def test_idle_time_in_two_power_states_has_none() -> None:
 def test_only_drives_that_are_measured_have_an_idle_power() -> None:
     gpu = facts("nvml_power", scope=Scope.GPU)
     bounds = facts("nvme", Evidence.BOUNDS)
-    assert EnergyLedger(ipm(), [gpu, bounds], host="box").idle_records([POLLED]) == ()
+    assert EnergyLedger(traces(ipm()), [gpu, bounds], host="box").idle_records([POLLED]) == ()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.power.energy.simulated_runs import Spans, calibration_record, phase_window
 from tests.power.energy_facts import facts, times_of
-from tests.power.energy_traces import samples_of
+from tests.power.energy_traces import samples_of, traces
 from wattload.core.power import (
     Boxcar,
     Counter,
@@ -66,7 +66,7 @@ def test_mean_has_the_energy_of_each_pulse_by_the_counter(settled_s: float) -> N
     later = tuple((start_s, end_s + settled_s) for start_s, end_s in spans())
     phases = [phase_window(f"pulse{k}", (span,)) for k, span in enumerate(later)]
     ledger = EnergyLedger(
-        read_of("average", POWER) + read_of("counter", ENERGY),
+        traces(read_of("average", POWER) + read_of("counter", ENERGY)),
         [POWER, ENERGY],
         host="host1",
         times=times_of(phase_window("load", spans())),

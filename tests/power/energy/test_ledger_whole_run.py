@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_facts import facts
-from tests.power.energy_traces import ns, samples_of
+from tests.power.energy_traces import ns, samples_of, traces
 from wattload.core.power import Boxcar, Evidence, Scope, WindowEnergy
 from wattload.core.record.energy import WHOLE_RUN, EnergyRecord
 from wattload.power.energy.drive_integrals import own_record
@@ -89,13 +89,13 @@ def test_an_answer_that_can_not_be_used_is_missing_with_its_reason(
 
 
 def test_what_was_sampled_is_integrated_over_the_same_window() -> None:
-    own, ipm = EnergyLedger(SAMPLES, [IPM], host="box").whole_run_records([of_own()])
+    own, ipm = EnergyLedger(traces(SAMPLES), [IPM], host="box").whole_run_records([of_own()])
     assert (ipm.source, ipm.start_ns, ipm.end_ns) == ("ipm", own.start_ns, own.end_ns)
     assert ipm.energy_j == pytest.approx(12.0 * 100.5, rel=1e-5)
 
 
 def test_without_an_integral_the_samples_span_the_run() -> None:
-    (ipm,) = EnergyLedger(SAMPLES, [IPM, facts("other")], host="box").whole_run_records()
+    (ipm,) = EnergyLedger(traces(SAMPLES), [IPM, facts("other")], host="box").whole_run_records()
     assert (ipm.start_ns, ipm.end_ns) == (ns(0), ns(101.9))
     assert ipm.coverage is not None
     assert ipm.coverage > 0.99
@@ -103,11 +103,11 @@ def test_without_an_integral_the_samples_span_the_run() -> None:
 
 def test_a_quiet_at_either_end_is_no_part_of_what_was_sampled() -> None:
     window = (ns(10.0), ns(90.0))
-    (ipm,) = EnergyLedger(SAMPLES, [IPM], host="box").whole_run_records(polled=window)
+    (ipm,) = EnergyLedger(traces(SAMPLES), [IPM], host="box").whole_run_records(polled=window)
     assert (ipm.start_ns, ipm.end_ns) == window
     assert ipm.energy_j == pytest.approx(12.0 * 80, rel=1e-5)
 
 
 def test_bounds_are_no_measurement_of_the_run() -> None:
-    ledger = EnergyLedger(SAMPLES, [facts("ipm", Evidence.BOUNDS)], host="box")
+    ledger = EnergyLedger(traces(SAMPLES), [facts("ipm", Evidence.BOUNDS)], host="box")
     assert ledger.whole_run_records() == ()

@@ -17,7 +17,7 @@ from tests.power.energy.simulated_runs import (
     phase_window,
 )
 from tests.power.energy_facts import facts, times_of, window
-from tests.power.energy_traces import Floats, ns, samples_of
+from tests.power.energy_traces import Floats, ns, samples_of, traces
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.power.energy.activity import Activity
@@ -45,7 +45,7 @@ def recorded(
     others: Sequence[Activity] = (),
 ) -> tuple[EnergyRecord, ...]:
     ledger = EnergyLedger(
-        samples_of(TIMES_S, values),
+        traces(samples_of(TIMES_S, values)),
         [facts("meter", accuracy_percent=0.1)],
         host="host1",
         times=times_of(
@@ -176,7 +176,7 @@ def test_calibration_of_another_drive_is_not_used() -> None:
     assert made is not None
     for device, basis in (("SERIAL1", "calibrated"), ("SERIAL2", "declared")):
         ledger = EnergyLedger(
-            samples_of(TIMES_S, watts()),
+            traces(samples_of(TIMES_S, watts())),
             [kind.facts],
             host="host1",
             calibrations=[made.model_copy(update={"device": device})],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.power.energy_facts import facts, times_of, window
-from tests.power.energy_traces import Floats, samples_of
+from tests.power.energy_traces import Floats, samples_of, traces
 from wattload.core.power import Accuracy, Counter, SourceFacts
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.energy.ledger import EnergyLedger
@@ -21,7 +21,7 @@ PARTS = {"gain", "offset", "noise", "edges", "gap"}
 def record_of(watts: Floats, source: SourceFacts, times_s: Floats = TIMES_S) -> EnergyRecord:
     phase = window("write", 0, 10)
     samples = samples_of(times_s, watts, channel=source.figure_channel)
-    ledger = EnergyLedger(samples, [source], host="host1", times=times_of(phase))
+    ledger = EnergyLedger(traces(samples), [source], host="host1", times=times_of(phase))
     (record,) = ledger.phase_records([phase])
     return record
 

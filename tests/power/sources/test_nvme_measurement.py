@@ -14,6 +14,7 @@ import pytest
 from tests.model_host.drive import Model, ModelDrive, sent
 from tests.model_host.power import Meter, centiwatts, measurement_bytes
 from tests.power.energy_facts import window as phase
+from tests.power.energy_traces import traces
 from tests.power.sources.nvme_models import (
     ModelDriveContract,
     change,
@@ -391,6 +392,6 @@ def test_record_of_the_whole_run_keeps_the_histogram(tmp_path: Path) -> None:
 def test_energy_of_the_whole_run_is_of_no_phase(tmp_path: Path) -> None:
     source = make(tmp_path)
     source.open()
-    assert not EnergyLedger([], [source.facts()], host="box").phase_records(
+    assert not EnergyLedger(traces([]), [source.facts()], host="box").phase_records(
         [phase("read", 0, 1, host="box")]
     )

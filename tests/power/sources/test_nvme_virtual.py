@@ -12,6 +12,7 @@ import pytest
 from tests.lab.virtual_ssd.meters import Updates
 from tests.lab_unit.virtual import NS, Bench, VirtualAdmin
 from tests.power.energy_facts import times_of, window
+from tests.power.energy_traces import traces
 from wattload.core.power import Integral, PowerSource, Sample, WindowEnergy
 from wattload.core.record.energy import EnergyRecord
 from wattload.power.config import PowerConfig
@@ -47,7 +48,7 @@ class Run:
         bursts = window("bursts", 0, 1, host="box").model_copy(update=edges)
         work = bursts.model_copy(update={"name": "bytes", "intervals": tuple(self.busy_ns)})
         times = times_of(bursts, work)
-        ledger = EnergyLedger(self.samples, [facts], host="box", times=times)
+        ledger = EnergyLedger(traces(self.samples), [facts], host="box", times=times)
         (record,) = ledger.phase_records([bursts])
         return record
 

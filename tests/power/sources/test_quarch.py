@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.energy_traces import integrate
+from tests.power.energy_traces import integrate, traces
 from tests.power.sources.qis_mock import GREETING, MODULE, Module, QisMock, qis
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
 from wattload.core.power import Accuracy, Channel, Counter, Evidence, PowerSource, Sample, Scope
 from wattload.power.config import AccuracyConfig, PowerConfig, QuarchConfig
-from wattload.power.energy.trace import TraceKey, traces
+from wattload.power.energy.trace import TraceKey
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.quarch import QuarchSource, find
 

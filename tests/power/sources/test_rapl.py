@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
-from tests.power.energy_traces import integrate
+from tests.power.energy_traces import integrate, traces
 from tests.power.sources.sysfs_tree import powercap_tree
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.power import Channel, Counter, Evidence, PowerSource, Sample, Scope
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S
-from wattload.power.energy.trace import TraceKey, traces
+from wattload.power.energy.trace import TraceKey
 from wattload.power.sources.rapl import find_zones, list_zones
 
 SERVER = {
