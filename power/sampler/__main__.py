@@ -13,6 +13,7 @@ import select
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, WattloadError
@@ -20,7 +21,7 @@ from wattload.core.host.cgroups import limit_that_killed
 from wattload.core.leftovers import remove_leftovers
 from wattload.core.record.file import RECORD_FILE, unfinished_runs
 from wattload.power.sampler.host import SamplerHost
-from wattload.power.sampler.protocol import MessageStream
+from wattload.power.sampler.protocol import BEGIN, MessageStream
 from wattload.power.sampler.samples import SampleFile
 from wattload.power.sampler.server import Commands, Sampler, process_of, serve_client
 
@@ -58,13 +59,15 @@ def serve_run(arguments: argparse.Namespace, host: SamplerHost) -> None:
     parent = process_of(pid)
     try:
         # Children must not hold it: its end shows the run that the sampler has ended.
-        stream = MessageStream(socket.socket(fileno=os.dup(0)))
+        connection = socket.socket(fileno=os.dup(0))
     except OSError as error:
         raise ConfigError("a run starts this program; a service is `wattload sampler`") from error
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - not a path of anybody
         os.dup2(nothing.fileno(), 0)
+    if not _begins(connection):
+        return
     commands = _commands(arguments.service, host, runs)
-    reason = serve_client(stream, commands, parent=parent)
+    reason = serve_client(MessageStream(connection), commands, parent=parent)
     if not reason:
         return  # a signal has ended this process; the run lives
     if commands.run_id is not None and not (runs / commands.run_id / RECORD_FILE).exists():
@@ -80,6 +83,18 @@ def serve_run(arguments: argparse.Namespace, host: SamplerHost) -> None:
         from wattload.power.sampler.aborted_record import finish_abandoned
 
         finish_abandoned([runs])
+
+
+def _begins(connection: socket.socket) -> bool:
+    """Wait for the run's leave to change anything; return whether it came, with a log to write."""
+    with suppress(ConnectionResetError):
+        leave, descriptors, *_ = socket.recv_fds(connection, len(BEGIN), 1)
+        for log in descriptors:
+            os.dup2(log, sys.stdout.fileno())
+            os.dup2(log, sys.stderr.fileno())
+            os.close(log)
+        return bool(leave)
+    return False
 
 
 def _commands(service: int | None, host: SamplerHost, runs: Path) -> Commands:

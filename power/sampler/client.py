@@ -25,6 +25,7 @@ from wattload.core.files import open_folder
 from wattload.power.control.journal import default_state_folder
 from wattload.power.sampler.protocol import (
     ANSWER_TIMEOUT_S,
+    BEGIN,
     AbortReply,
     FinishReply,
     Message,
@@ -52,6 +53,7 @@ class SamplerClient:
         self, stream: socket.socket, process: subprocess.Popen[bytes], log: Path | None
     ) -> None:
         stream.settimeout(ANSWER_TIMEOUT_S)
+        self._socket = stream
         self._stream = MessageStream(stream)
         self._process = process
         self._log = log
@@ -67,6 +69,7 @@ class SamplerClient:
         *,
         service: Path | None = None,
         program: Sequence[str] = PROGRAM,
+        waits: bool = False,
     ) -> Self:
         """Start a sampler for this process, connected to it.
 
@@ -74,16 +77,15 @@ class SamplerClient:
         the run's process group does not reach it. If it ends at its start, the first command fails.
         With ``service``, a sampler service reads and sets the drives, and the sampler only writes.
         ``log_path`` receives its log; the default is ``sampler.log`` in the state folder. Without a
-        folder to write to, there is no log.
+        folder to write to, there is no log. If it ``waits``, it changes nothing before ``begin``,
+        and ends without a trace if that never comes.
 
         Raises:
             PowerError: it can't be started, or nothing listens on ``service``.
             PowerPermissionError: this user may not use the service.
         """
-        path, log = _open_log(log_path or default_state_folder() / LOG_NAME)
         ours, theirs = socket.socketpair()
         with contextlib.ExitStack() as opened:
-            opened.callback(os.close, log)
             opened.enter_context(theirs)
             command = [*program, "--runs", str(runs.absolute())]
             descriptors = []
@@ -93,11 +95,23 @@ class SamplerClient:
                     descriptors.append(connection.fileno())
                     command += ["--service", str(connection.fileno())]
                 with interrupts.held():
-                    process = _start(command, theirs, log, descriptors)
+                    process = _start(command, theirs, descriptors)
             except BaseException:
                 ours.close()
                 raise
-        return cls(ours, process, path)
+        client = cls(ours, process, log_path or default_state_folder() / LOG_NAME)
+        if not waits:
+            client.begin()
+        return client
+
+    def begin(self) -> None:
+        """Let a sampler that waits serve runs, write its log, and record runs that were killed."""
+        self._log, log = _open_log(self._log)
+        try:
+            with contextlib.suppress(OSError):  # it has ended: the first command raises
+                socket.send_fds(self._socket, [BEGIN], [log])
+        finally:
+            os.close(log)
 
     @property
     def pid(self) -> int:
@@ -225,20 +239,23 @@ def _connected(service: Path) -> socket.socket:
     return stream
 
 
-def _open_log(path: Path) -> tuple[Path | None, int]:
+def _open_log(path: Path | None) -> tuple[Path | None, int]:
     """Open the log; without a place for one, return no path and a descriptor of the null device."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open_folder(path.parent) as folder:
-            return path, folder.append(path.name)
-    except (OSError, DataError):
-        return None, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError, DataError):
+        if path is not None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open_folder(path.parent) as folder:
+                return path, folder.append(path.name)
+    return None, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _start(
-    command: Sequence[str], client: socket.socket, log: int, descriptors: Sequence[int]
+    command: Sequence[str], client: socket.socket, descriptors: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Exec the sampler into its own session, with this wattload on its path."""
+    """Exec the sampler into its own session, with this wattload on its path.
+
+    Until it begins, its errors are the run's.
+    """
     root = str(Path(wattload.__file__).parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -246,8 +263,7 @@ def _start(
         return subprocess.Popen(
             command,
             stdin=client.fileno(),
-            stdout=log,
-            stderr=log,
+            stdout=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=descriptors,
             cwd="/",

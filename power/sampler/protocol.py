@@ -26,6 +26,9 @@ from wattload.core.record.target import PowerCapabilities, PowerStateFacts
 ANSWER_TIMEOUT_S = 180.0
 """Longer than the slowest power state change."""
 
+BEGIN = b"\n"
+"""What a run sends first, with the descriptor of its sampler's log."""
+
 SAME_VERSION = "start both from the same wattload"
 
 _RECEIVE_BYTES = 64 * 1024

@@ -50,6 +50,13 @@ def refusal(done: subprocess.CompletedProcess[str], folder: Path) -> str:
     return sentence
 
 
+def refused_untouched(done: subprocess.CompletedProcess[str], folder: Path) -> str:
+    """Return the sentence of a run that was refused before it changed anything."""
+    sentence = refusal(done, folder)
+    assert [path.name for path in folder.iterdir()] == ["target"]
+    return sentence
+
+
 def need_mpi() -> None:
     pytest.importorskip("mpi4py")
     mpirun()
@@ -82,7 +89,8 @@ def test_variables_of_two_processes_and_an_mpi_of_one_are_refused(
     tmp_path: Path, name: str
 ) -> None:
     need_mpi()
-    sentence = refusal(start(tmp_path, command(tmp_path, *NULL), **{name: "2"}), tmp_path)
+    done = start(tmp_path, command(tmp_path, *NULL), **{name: "2"})
+    sentence = refused_untouched(done, tmp_path)
     assert f"started 2 processes ({name}=2, set by " in sentence
     assert "but MPI connects 1: mpi4py uses " in sentence
     assert sentence.endswith("mpirun, or set ranks=1 to run this process alone")
@@ -304,7 +312,7 @@ def test_two_names_of_one_host_are_refused(tmp_path: Path) -> None:
 
 def test_a_host_whose_first_rank_its_launcher_numbers_otherwise_is_refused(tmp_path: Path) -> None:
     done = with_second(tmp_path, 'hostname elsewhere && exec "$@"')
-    sentence = refusal(done, tmp_path)
+    sentence = refused_untouched(done, tmp_path)
     assert "0 of 1 processes on elsewhere are the first there" in sentence
     assert "(here PMI_RANK=1 MPI_LOCALRANKID=1)" in sentence
 

@@ -46,6 +46,7 @@ from wattload.run.compose import (
 from wattload.run.folder import make_run_folder, new_run_id
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.host_load.session import LoadSession, Rank, is_wanted
+from wattload.run.hosts import ALSO, compared_hosts
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerReport, PowerSession
 from wattload.run.preflight import (
@@ -328,6 +329,11 @@ class RunLifecycle:
         return hosts_text(self._config, hosts, self._world.world_size)
 
     def _resolve(self) -> tuple[Target, ...]:
+        process, values = self._process, self._order.config_values
+        with compared_hosts(process.leaders, process.hosts, values, process.note_once):
+            return self._resolve_here()
+
+    def _resolve_here(self) -> tuple[Target, ...]:
         """Resolve the targets of this host, each of which has to be writable.
 
         A drive that will be overwritten is held by one process of its host. This is a step of its
@@ -368,7 +374,7 @@ class RunLifecycle:
         guards = inspect_drives(self._config, targets)[0].values()
         for sentence in dict.fromkeys(each.sentence for found in guards for each in found.refusals):
             if sentence != str(error):
-                error.add_note(f"  also        {sentence}")
+                error.add_note(ALSO + sentence)
 
     def _plan(self, targets: tuple[Target, ...], *, runs: bool = True) -> tuple[Workload, Context]:
         """Build the workload, make the preflight checks, and charge the writes to the drives.

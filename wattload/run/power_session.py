@@ -61,10 +61,23 @@ class Sampling:
 
     @classmethod
     def begin(cls, runs: Path, service: str | None = None) -> Self:
-        """Start the sampler now, before loading libraries that do not survive a fork."""
+        """Start the sampler now, before loading libraries that do not survive a fork.
+
+        It waits: nothing is changed on this host before ``confirm``.
+        """
         sampling = cls(runs.absolute(), service)
-        sampling.client()
+        sampling._client = sampling._spawn(waits=True)
         return sampling
+
+    def confirm(self) -> None:
+        """Let the sampler serve runs: this process is the leader of its host.
+
+        Raises:
+            TargetError: there is no folder for the runs.
+        """
+        make_runs_folder(self._runs)
+        if self._client is not None:
+            self._client.begin()
 
     @property
     def pid(self) -> int | None:
@@ -75,9 +88,12 @@ class Sampling:
         """Return the client; a lost sampler is restarted."""
         if self._client is None:
             make_runs_folder(self._runs)
-            service = Path(self._service) if self._service else None
-            self._client = SamplerClient.spawn(self._runs, service=service)
+            self._client = self._spawn(waits=False)
         return self._client
+
+    def _spawn(self, *, waits: bool) -> SamplerClient:
+        service = Path(self._service) if self._service else None
+        return SamplerClient.spawn(self._runs, service=service, waits=waits)
 
     def lost(self, run_id: str) -> None:
         """Restore from the journal what a lost sampler had set for this run.

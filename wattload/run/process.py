@@ -22,6 +22,7 @@ from wattload.core.errors import ConfigError, RankLostError, WattloadError, host
 from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
+from wattload.run.hosts import error_of_hosts
 from wattload.run.launcher import is_first_on_host, local_rank_variables, rank_variables
 from wattload.run.phases import RankJournal
 from wattload.run.power_session import Sampling
@@ -103,7 +104,10 @@ class ProcessContext:
             self.journal.write("failed", {"status": "aborted", "reason": reason})
 
     def on_all_ranks(self, step: Callable[[], T]) -> T:
-        """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reason."""
+        """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reasons.
+
+        The reasons are those of all hosts.
+        """
         failure: WattloadError | None = None
         value: T | None = None
         try:
@@ -114,13 +118,14 @@ class ProcessContext:
             failure = host_fault(error)
             if failure is None:
                 raise
-        failures = [found for found in self.communicator.all_gather(failure) if found is not None]
+        own = None if failure is None else (self.host, failure)
+        failures = [found for found in self.communicator.all_gather(own) if found is not None]
         if not failures:
             return cast("T", value)  # no failure: step() has returned it
         self.has_failed_on_all_ranks = True
         if self.is_root:
-            raise failures[0]
-        raise RankLostError(failures[0].exit_code)
+            raise error_of_hosts(failures, self.hosts)
+        raise RankLostError(failures[0][1].exit_code)
 
 
 @contextmanager
@@ -237,29 +242,39 @@ def _require_split(process: ProcessContext, claims: Sequence[tuple[str, bool]]) 
 def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessContext]:
     """Start or reach the sampler, connect the ranks, and yield the context of this process.
 
+    The sampler changes nothing on its host before MPI has confirmed who leads it. Runs that were
+    killed are then recorded.
+
     Raises:
         PowerError: the sampler can't be started or reached.
         MissingExtraError, ConfigError: as for ``unsampled_process``.
     """
+    runs = Path(config.runs)
     sampling: Sampling | None = None
     failure: Exception | None = None
     if _is_host_leader(config):
         try:
-            sampling = Sampling.begin(Path(config.runs), config.power.sampler_socket)
+            sampling = Sampling.begin(runs, config.power.sampler_socket)
         except Exception as error:  # the other ranks wait in MPI_Init for this one
             failure = error
 
-    def require_sampling() -> None:
+    def confirm() -> list[str]:
         if failure is not None:
             raise failure
+        if sampling is None:
+            return []
+        sampling.confirm()
+        return recorded_texts(finish_abandoned([runs]))
 
     try:
         with unsampled_process(config, reporter) as process:
             process.sampling = sampling
-            process.on_all_ranks(require_sampling)
-            if process.is_root:
-                for text in recorded_texts(finish_abandoned([Path(config.runs)])):
-                    process.note(text)
+            recorded = process.on_all_ranks(confirm)
+            if process.leaders is not None:
+                found = process.leaders.gather(recorded)
+                for host, texts in zip(process.hosts, found, strict=False):
+                    for text in texts:
+                        process.note(text if host == process.host else f"{host}: {text}")
             yield process
     finally:
         if sampling is not None:

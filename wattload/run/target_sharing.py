@@ -15,6 +15,7 @@ from wattload.core.files import choose_folder
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Communicator
 from wattload.run.config import TargetConfig
+from wattload.run.hosts import ALSO
 
 PREFIX = ".wattload-nonce-"
 
@@ -53,7 +54,7 @@ def prove_sharing(
         return
     refusal = TargetError(faults[0])
     for fault in faults[1:]:
-        refusal.add_note(f"  also        {fault}")
+        refusal.add_note(ALSO + fault)
     raise refusal
 
 

@@ -20,6 +20,7 @@ from wattload.power.config import PowerConfig
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.undo import recover_changes
+from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.samples import read_samples
 
 
@@ -141,11 +142,22 @@ def test_spawned_sampler_has_its_own_session_and_no_descriptor_of_the_run(bench:
     with (bench.folder / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         client = bench.spawn()
+        with pytest.raises(PowerError, match="there is no run"):  # it serves from here on
+            client.start()
         links = [str(each.readlink()) for each in Path(f"/proc/{client.pid}/fd").iterdir()]
     assert os.getsid(client.pid) == client.pid != os.getsid(0)
     assert str(bench.folder / "open") not in links
     own = {"/dev/null", str(bench.folder / "sampler.log")}
     assert {link for link in links if link.startswith("/")} <= own
+
+
+def test_a_sampler_that_was_never_to_begin_leaves_no_trace(tmp_path: Path) -> None:
+    """Its run has failed before it knew whether this process leads its host."""
+    runs, log = tmp_path / "runs", tmp_path / "state/sampler.log"
+    with SamplerClient.spawn(runs, log, waits=True) as client:
+        assert is_running(client)
+    wait_for(lambda: not is_running(client))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""Hosts that can't make one run together are refused, with all that differs, before a byte."""
+
+from __future__ import annotations
+
+from tests.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster
+
+NULL = ("workload=null", "power=none")
+SITE = "/tmp/site"
+"""Where a host may have code that changes what Python is on it."""
+
+
+def changed(cluster: Cluster, host: str, code: str) -> None:
+    site = cluster.files(host, SITE)
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(f"import os, time\nread = time.time\n{code}")
+
+
+def test_all_differences_are_listed_at_once(cluster: Cluster) -> None:
+    changed(cluster, "node1", "os.environ['ROOM'] = 'A'")
+    older = "import wattload\nwattload.__version__ = '0.0.9'\nos.environ['ROOM'] = 'A'\n"
+    changed(cluster, "node2", f"{older}time.time = lambda: read() + 600")
+    changed(cluster, "node3", "os.environ['ROOM'] = 'B'\ntime.time = lambda: read() - 20")
+    cluster.on("node3", "mount", "-o", "remount,ro", DRIVE)
+    try:
+        done = cluster.mpirun(*NULL, "label=${oc.env:ROOM}", PYTHONPATH=f"{SITE}:{ROOT}")
+    finally:
+        cluster.on("node3", "mount", "-o", "remount,rw", DRIVE)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2, done.stderr
+    assert len(lines) == 5, done.stderr
+    assert lines[0].startswith("warning: the clock of node3 is ")
+    assert lines[0].endswith(" s behind that of node1")
+    assert lines[1].startswith("wattload: node2: wattload is 0.0.9")
+    assert "also        node2: the clock is 6" in lines[2]
+    assert "also        node3: /mnt/drive is on a read-only file system" in lines[3]
+    assert "(label=B here and A there); use the same configuration files" in lines[4]
+    for name in NAMES:
+        assert not list(cluster.files(name, RUNS).glob("*-*"))
+        assert not list(cluster.files(name, DRIVE).glob("*wattload*"))
+
+
+def test_a_reason_of_all_hosts_names_none(cluster: Cluster) -> None:
+    done = cluster.mpirun(*NULL, f"target.path={DRIVE}/missing")
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        f"wattload: {DRIVE}/missing does not exist; create the directory on the drive under test, "
+        "or mount it"
+    )
