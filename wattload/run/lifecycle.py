@@ -459,11 +459,8 @@ class RunLifecycle:
         """Return what this host's ranks wrote to its drive; ``None`` if it has several or none."""
         if not self._config.target.is_block:
             return None
-        own = (self._process.host, context.recorder.written_bytes)
-        ranks = self._world.all_gather(own)
-        if len(self._drives) != 1:
-            return None
-        return sum(count for host, count in ranks if host == self._process.host)
+        counts = self._process.local.all_gather(context.recorder.written_bytes)
+        return sum(counts) if len(self._drives) == 1 else None
 
     def _end_writes(self, status: Status, own_bytes: int | None = None) -> None:
         """Write down what was written to the drives; that it fails does not change the run."""
@@ -509,12 +506,8 @@ class RunLifecycle:
 
         def rest() -> None:
             rest_until_all_here(self._world)
-            own = (self._process.host, recorder.last_timed_end_ns() or time.monotonic_ns())
-            end_ns = max(
-                each_ns
-                for host, each_ns in self._world.all_gather(own)
-                if host == self._process.host
-            )
+            own_ns = recorder.last_timed_end_ns() or time.monotonic_ns()
+            end_ns = max(self._process.local.all_gather(own_ns))
             self._while_others_rest(
                 partial(power_session.rest, recorder, end_ns) if power_session is not None else None
             )
@@ -526,8 +519,8 @@ class RunLifecycle:
         if not is_wanted(self._config.load):
             return None
         host = self._process.host
-        own = Rank(host=host, pid=os.getpid(), cpus=frozenset(os.sched_getaffinity(0)))
-        ranks = self._world.all_gather(own)
+        own = Rank(pid=os.getpid(), cpus=frozenset(os.sched_getaffinity(0)))
+        ranks = self._process.local.gather(own)
         if not self._process.is_host_leader:
             return None
         load = LoadSession(self._config.load, host=host, ranks=ranks, recorder=context.recorder)

@@ -30,7 +30,7 @@ def test_the_time_between_timed_phases_is_left_out(tmp_path: Path) -> None:
     session = LoadSession(
         Stressapptest(name="stressapptest", binary=str(program), warm_up_s=0.0, alone_s=0.01),
         host="box",
-        ranks=[Rank(host="box", pid=os.getpid(), cpus=CPUS)],
+        ranks=[Rank(pid=os.getpid(), cpus=CPUS)],
         recorder=recorder,
     )
 

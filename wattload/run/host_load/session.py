@@ -42,9 +42,8 @@ NO_QUOTAS = "this program takes no quotas"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """A process of the run: its host, its number there, and the CPUs that it may use."""
+    """A process of the run on this host, and the CPUs that it may use."""
 
-    host: str
     pid: int
     cpus: frozenset[int]
 
@@ -64,11 +63,10 @@ class LoadSession:
         ranks: Sequence[Rank],
         recorder: PhaseRecorder,
     ) -> None:
-        """Plan a load for ``ranks``; nothing is started yet."""
-        own = [rank for rank in ranks if rank.host == host]
+        """Plan a load for all ``ranks`` of the host; nothing is started yet."""
         self._config, self._host, self._recorder = config, host, recorder
-        self._cpus: Collection[int] = sorted(frozenset().union(*(rank.cpus for rank in own)))
-        self._pids = [rank.pid for rank in own]
+        self._cpus: Collection[int] = sorted(frozenset().union(*(rank.cpus for rank in ranks)))
+        self._pids = [rank.pid for rank in ranks]
         self._process: LoadProcess | None = None
         self._meter: HostMeter | None = None
         self._peak: Peak | None = None
