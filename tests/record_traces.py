@@ -81,7 +81,7 @@ def phase_plans(scenario: Scenario) -> tuple[PhasePlan, ...]:
             start_ns=start_ns,
         )
         plans.append(plan)
-        start_ns = plan.end_ns + 300_000_000
+        start_ns += round(seconds * (scenario.pace if timed else 1.0) * 1e9) + 300_000_000
     return tuple(plans)
 
 

@@ -30,7 +30,7 @@ from tests.record_traces import (
 from tests.training import training_facts
 from wattload.core.io import DataPath
 from wattload.core.record.file import write_record
-from wattload.core.record.host import RankRecord
+from wattload.core.record.host import ClockOffset, RankRecord
 from wattload.core.record.phase import (
     IoCounter,
     PhaseHalves,
@@ -81,6 +81,8 @@ class Scenario:
     host: str = "box"
     boot_ns: int = 0
     """CLOCK_MONOTONIC of the host at the start of the run."""
+    pace: float = 1.0
+    """How long a timed phase lasts on the slowest host, which the others wait for, by its own."""
     path: str = "/mnt/ssd"
     serial: str = "S4EVNX0R900001"
     model: str = "MICRON_6550_MTFDLAL61T4TGA"
@@ -335,7 +337,10 @@ def write_run(folder: Path, scenario: Scenario) -> Path:
 
 
 def make_cluster(scenarios: Sequence[Scenario]) -> tuple[RunRecord, dict[str, pa.Table]]:
-    """Return one run of several hosts, each with the ranks, drive and power of a scenario."""
+    """Return one run of several hosts, each with the ranks, drive and power of a scenario.
+
+    The clock of each other host is known to 0.1 ms on that of the first.
+    """
     runs = [make_run(scenario) for scenario in scenarios]
     records = [record for record, _ in runs]
     first = records[0]
@@ -349,11 +354,21 @@ def make_cluster(scenarios: Sequence[Scenario]) -> tuple[RunRecord, dict[str, pa
     )
     joined = {
         name: tuple(part for record in records for part in getattr(record, name))
-        for name in ("hosts", "ranks", "targets", "controllers", "counters")
+        for name in ("ranks", "targets", "controllers", "counters")
     }
-    workload = _workload(whole, spans, phase_windows(spans))
+    hosts = [first.hosts[0]]
+    for scenario, record in zip(scenarios[1:], records[1:], strict=True):
+        ahead_ns = scenario.boot_ns - scenarios[0].boot_ns
+        offset = ClockOffset(monotonic_ns=scenario.boot_ns, offset_ns=ahead_ns, bound_ns=100_000)
+        hosts.append(record.hosts[0].model_copy(update={"offsets": (offset,)}))
     record = first.model_copy(
-        update={**joined, "spans": spans, "power": power, "workload": workload}
+        update={
+            **joined,
+            "hosts": tuple(hosts),
+            "spans": spans,
+            "power": power,
+            "workload": _workload(whole, spans, phase_windows(spans)),
+        }
     )
     record = record.model_copy(update={"metrics": metrics_of(record)})
     return record, {
@@ -376,6 +391,7 @@ def cluster_of(*hosts: str, slow: str = "", **scenario: Any) -> list[Scenario]:
             seed=common.seed + number,
             first_rank=number * common.ranks,
             boot_ns=number * 1_000_000_000_000,
+            pace=1.25 if slow and host != slow else 1.0,
             seconds=common.seconds * (1.25 if host == slow else 1.0),
             rate_bytes_per_s=common.rate_bytes_per_s * (0.8 if host == slow else 1.0),
         )

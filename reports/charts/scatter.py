@@ -23,7 +23,7 @@ POINT_LIMIT = 4000
 """The most dots of a run; of more operations every second, third... by time is drawn."""
 
 LANES_MAX = 6
-"""The most targets of all arms that are drawn together."""
+"""The most targets, of all arms or of all hosts, that are drawn together."""
 
 _UNFINISHED = ".partial"
 """The suffix of a folder until it is complete; it is then renamed, with the same files."""
@@ -49,7 +49,7 @@ class Lane:
     """The drawn operations on one target.
 
     Attributes:
-        name: the target's path.
+        name: the target's path, and its host in a run of several.
         files: those of all traced operations.
         time_s: seconds on the common clock, shape (points,), in order.
         position_bytes: the offset into all files of the lane, shape (points,).
@@ -93,8 +93,9 @@ def make_scatter(run: Run, limit: int = POINT_LIMIT) -> Scatter | None:
     order = np.lexsort((trace.offset_bytes, common_ns))
     drawn = order[:: -(-order.size // limit)]
     lanes = tuple(
-        _lane(run.record, trace, int(target), common_ns, drawn)
-        for target in np.unique(trace.target[drawn])
+        _lane(run.record, trace, (host, int(target)), common_ns, drawn)
+        for host in dict.fromkeys(trace.host.words)
+        for target in np.unique(trace.target[drawn[trace.host.are(host)[drawn]]])
     )
     # A request is a read, and only a sample of them is timed.
     rows = [row for row in run.record.latencies if row.kind != "request"]
@@ -108,16 +109,24 @@ def make_scatter(run: Run, limit: int = POINT_LIMIT) -> Scatter | None:
 
 
 def _lane(
-    record: RunRecord, trace: OperationTrace, target: int, common_ns: Integers, drawn: Integers
+    record: RunRecord,
+    trace: OperationTrace,
+    of: tuple[str, int],
+    common_ns: Integers,
+    drawn: Integers,
 ) -> Lane:
-    rows = drawn[trace.target[drawn] == target]
-    files = _files(trace, np.flatnonzero(trace.target == target))
+    """Return the lane of a host's target, by its number."""
+    host, target = of
+    own = trace.host.are(host) & (trace.target == target)
+    rows = drawn[own[drawn]]
+    files = _files(trace, np.flatnonzero(own))
     starts = {file.name: file.start_bytes for file in files}
     start_of = np.array([starts.get(_final_name(word), 0) for word in trace.file.words])
-    is_known = 0 <= target < len(record.targets)
-    path = record.targets[target].facts.path if is_known else None
+    paths = [each.facts.path for each in record.targets if each.facts.host == host]
+    path = paths[target] if 0 <= target < len(paths) else None
+    of_host = f"{host}: " if len(record.hosts) > 1 else ""
     return Lane(
-        name=path or f"target {target}",
+        name=f"{of_host}{path or f'target {target}'}",
         files=files,
         time_s=common_ns[rows] / NS_PER_S,
         position_bytes=start_of[trace.file.numbers[rows]] + trace.offset_bytes[rows],
@@ -142,7 +151,7 @@ def _final_name(name: str) -> str:
 
 
 def scatter_figure(name: str, subject: str, scatter: Scatter, strips: Sequence[Strip]) -> Figure:
-    """Return a panel per target on one time axis, with timed phases shaded.
+    """Return a panel for each of the first targets on one time axis, with timed phases shaded.
 
     Args:
         name: unique on the page.
@@ -158,8 +167,8 @@ def scatter_figure(name: str, subject: str, scatter: Scatter, strips: Sequence[S
     return Figure(
         name=name,
         title=f"{subject}: offsets of operations over time",
-        svg="".join(_panel(lane, x, strips) for lane in scatter.lanes),
-        caption=_caption(scatter),
+        svg="".join(_panel(lane, x, strips) for lane in scatter.lanes[:LANES_MAX]),
+        caption=_caption(scatter) + _left_out(len(scatter.lanes) - LANES_MAX),
         table=_table(scatter),
         legend=list(_legend(scatter)),
     )
@@ -209,8 +218,7 @@ def arms_scatter_figure(name: str, title: str, caption: str, arms: Sequence[ArmS
         name=name,
         title=title,
         svg="".join(_panel(lane, x, (), is_low=len(lanes) > _ACROSS) for lane in lanes),
-        caption=f"{caption} Drawn, of one run: {'; '.join(parts)}."
-        + (f" {counted(left, 'more target')} not drawn; the table has them." if left > 0 else ""),
+        caption=f"{caption} Drawn, of one run: {'; '.join(parts)}." + _left_out(left),
         table=Table(
             columns=columns("arm", *(each.title for each in _table(arms[0].scatter).columns)),
             rows=[row(each.name, *cells) for each in arms for cells in _table(each.scatter).rows],
@@ -233,6 +241,10 @@ def _caption(scatter: Scatter) -> str:
         "with files in order of their names. The file system decides where a file is on the drive. "
         f"{traced}; {drawn}."
     )
+
+
+def _left_out(count: int) -> str:
+    return f" {counted(count, 'more target')} not drawn; the table has them." if count > 0 else ""
 
 
 def _legend(scatter: Scatter) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from wattload.reports.charts.themes import arm_role, light
 from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.runs.timeline import Band, Timeline, make_timeline
+from wattload.reports.runs.timeline import Band, Line, Timeline, host_rates, make_timeline
+from wattload.reports.stats.subject import LETTERS
 from wattload.results.labels import label
 from wattload.results.quantity import Scale, listed, number, quantity, scale_for, scaled
 from wattload.results.reading import view_of
@@ -153,13 +154,17 @@ def make_track(letter: str, name: str, run: Run) -> Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
-    """One line: times are seconds from the track's start; ``dash`` for what is not measured."""
+    """One line: times are seconds from the track's start; ``dash`` for what is not measured.
+
+    Lines of the parts of one run have no bands, which would hide each other.
+    """
 
     name: str
     role: str
     time_s: Array
     value: Array
     dash: str = ""
+    is_part: bool = False
 
 
 def has_power(track: Track) -> bool:
@@ -172,10 +177,12 @@ def power_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | Non
     drawn = [track for track in tracks if has_power(track)]
     if not drawn:
         return None
-    series = [_power_series(track) for track in drawn]
+    series = [_power_series(track, is_alone=len(drawn) == 1) for track in drawn]
     svg, table, bins = _chart(drawn, series, Unit.WATTS, "Power")
     caption = _power_caption(drawn, bins)
-    return Figure(name=name, title=title, svg=svg, caption=caption, table=table)
+    several = [own for own in series if len(own) > 1] if len(drawn) == 1 else []
+    legend = [(each.role, each.name) for own in several for each in own]
+    return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
 
 
 def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None:
@@ -197,6 +204,30 @@ def rate_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | None
     computes = any(view_of(track.run.record).emulates_accelerators for track in drawn)
     ahead = "; the loader reads them ahead of the computation" if computes else ""
     caption = f"Bytes that the workload moved{ahead}. {bins}"
+    return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
+
+
+def hosts_figure(name: str, title: str, track: Track) -> Figure | None:
+    """Return the rate of each host of a run over time; ``None`` for one host, and for very many.
+
+    ``None``, too, if most of its phases are too short for the bins of the trace.
+    """
+    lines = host_rates(track.run)
+    if not 1 < len(lines) <= len(LETTERS) or _is_brief(track):
+        return None
+    series = [
+        _Series(
+            name=line.name,
+            role=arm_role(letter),
+            time_s=line.time_s - track.zero_s,
+            value=line.value,
+            is_part=True,
+        )
+        for letter, line in zip(LETTERS, lines, strict=False)
+    ]
+    svg, table, bins = _chart([track], [series], Unit.BYTES_PER_SECOND, "Rate by host")
+    legend = [(each.role, each.name) for each in series]
+    caption = f"Bytes that the ranks of each host moved. {bins}"
     return Figure(name=name, title=title, svg=svg, caption=caption, table=table, legend=legend)
 
 
@@ -242,7 +273,10 @@ def energy_figure(name: str, title: str, tracks: Sequence[Track]) -> Figure | No
 
 
 def _cumulative(track: Track) -> _Series | None:
-    """Return the energy of a track's timed phases at every sample, in joules."""
+    """Return the energy of a track's timed phases at every sample, in joules.
+
+    That of a drive is of the times in which its own host was in a phase, as in the record.
+    """
     found = [line for line in track.timeline.watts if line.role == "power"]
     if not found or not track.phases:
         return None
@@ -251,17 +285,18 @@ def _cumulative(track: Track) -> _Series | None:
         np.concatenate([line.time_s for line in found] + [np.array(span) for span in intervals])
     )
     times = times[(times >= track.zero_s) & (times <= track.zero_s + track.end_s)]
-    watts = np.zeros_like(times)
+    middles, lengths = (times[1:] + times[:-1]) / 2, np.diff(times)
+    steps_j = np.zeros_like(middles)
     for line in found:
         known = ~np.isnan(line.value)
         if not known.any():
             return None
-        watts += np.interp(times, line.time_s[known], line.value[known])
-    middles = (times[1:] + times[:-1]) / 2
-    inside = np.zeros(middles.shape, dtype=np.bool_)
-    for start, end in intervals:
-        inside |= (middles >= start) & (middles <= end)
-    steps_j = np.diff(times) * (watts[1:] + watts[:-1]) / 2 * inside
+        watts = np.interp(times, line.time_s[known], line.value[known])
+        inside = np.zeros(middles.shape, dtype=np.bool_)
+        own = [phase.of_hosts_s.get(line.drive[0], ()) for phase in track.phases]
+        for start, end in itertools.chain.from_iterable(own):
+            inside |= (middles >= start) & (middles <= end)
+        steps_j += lengths * (watts[1:] + watts[:-1]) / 2 * inside
     joules = np.concatenate(([0.0], np.cumsum(steps_j)))
     kept = np.unique(np.linspace(0, times.size - 1, min(times.size, BINS_MAX)).astype(np.int64))
     return _Series(
@@ -272,18 +307,48 @@ def _cumulative(track: Track) -> _Series | None:
     )
 
 
-def _power_series(track: Track) -> list[_Series]:
-    """Return a run's power, a line for each drive and source."""
+def _power_series(track: Track, *, is_alone: bool) -> list[_Series]:
+    """Return a run's power: of a single run a line for each drive, if there are not too many.
+
+    Beside other runs, and of many drives, it is their sum.
+    """
+    lines: Sequence[Line] = track.timeline.watts
+    if len(lines) > 1 and not (is_alone and len(lines) <= len(LETTERS)):
+        lines = _summed(lines)
+    is_one = len(lines) == 1
     return [
         _Series(
-            name=track.letter if len(track.timeline.watts) == 1 else f"{track.letter} {line.name}",
-            role=arm_role(track.letter),
+            name=track.letter
+            if is_one
+            else line.name
+            if is_alone
+            else f"{track.letter} {line.name}",
+            role=arm_role(LETTERS[index] if is_alone and not is_one else track.letter),
             time_s=line.time_s - track.zero_s,
             value=line.value,
             dash="6 4" if line.role == "declared" else "",
+            is_part=not is_one,
         )
-        for line in track.timeline.watts
+        for index, line in enumerate(lines)
     ]
+
+
+def _summed(lines: Sequence[Line]) -> Sequence[Line]:
+    """Return the sum of lines at even steps, with gaps where one has none.
+
+    Lines of one drive by several sources, and some that are declared, are no parts of a sum.
+    """
+    if len({line.drive for line in lines}) < len(lines) or len({line.role for line in lines}) > 1:
+        return lines
+    step_s = max(float(np.median(np.diff(line.time_s))) for line in lines)
+    starts, ends = ([line.time_s[at] for line in lines] for at in (0, -1))
+    time_s = np.arange(min(starts), max(ends), step_s)
+    value = np.zeros_like(time_s)
+    for line in lines:
+        at = np.searchsorted(line.time_s, time_s, side="right") - 1
+        outside = (at < 0) | (time_s > line.time_s[-1])
+        value += np.where(outside, np.nan, line.value[at])
+    return [replace(lines[0], name=f"{len(lines)} drives", time_s=time_s, value=value)]
 
 
 def _own_rates(track: Track) -> list[_Series]:
@@ -417,7 +482,9 @@ def _chart(
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
-    has_bands = bin_s is None and end_s >= _BANDED_MIN * width_s
+    has_bands = (
+        bin_s is None and end_s >= _BANDED_MIN * width_s and not any(each.is_part for each in every)
+    )
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, frame.x.low, frame.x.high)
         own = edges[inside.start : inside.stop + 1]

@@ -20,6 +20,7 @@ from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.first import byline, failed_check, first_section, heading, title
+from wattload.reports.sections.hosts import hosts_section
 from wattload.reports.sections.machine import conditions_section
 from wattload.reports.sections.power import cumulative_section, states_section
 from wattload.reports.sections.provenance import inputs_section, method_section
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 AFTER_WORKLOADS: tuple[Callable[[Subject], Section | None], ...] = (
+    hosts_section,
     cumulative_section,
     states_section,
     trust_section,

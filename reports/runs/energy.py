@@ -187,18 +187,24 @@ def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -
             evidence=Evidence.NONE,
             reason=f"no energy figure for {', '.join(names)}: {choice}" if parts else choice,
         )
-    return _summed(record, parts, phase, moved_bytes)
+    if len({part.host for part in parts}) == 1:
+        seconds = max(part.seconds for part in parts)
+    return _summed(record, parts, phase, seconds, moved_bytes)
 
 
 def _summed(
-    record: RunRecord, parts: Sequence[EnergyRecord], phase: str, moved_bytes: int
+    record: RunRecord,
+    parts: Sequence[EnergyRecord],
+    phase: str,
+    seconds: float,
+    moved_bytes: int,
 ) -> Energy:
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
     impossible = next(filter(None, map(_impossible, parts)), "")
     return Energy(
         phase=phase,
-        seconds=max(part.seconds for part in parts),
+        seconds=seconds,
         moved_bytes=moved_bytes,
         amount=amount_of(record, phase),
         amount_name=joule.one if (joule := view_of(record).joule) is not None else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.traces import Categories
 from wattload.results.identity_cache import cache_by_identity
+
+Intervals = tuple[tuple[float, float], ...]
+"""Starts and ends in seconds on the common clock."""
 
 
 class CommonClock:
@@ -47,12 +51,13 @@ class Phase:
 
     ``is_part``: its bytes are those of an enclosing phase (``core.record.phase.PhaseSpan``).
     ``intervals_s`` are the times in which any rank was in the phase, disjoint and in order; a phase
-    that was entered once has one.
+    that was entered once has one. ``of_hosts_s`` are those of the ranks of each host.
     """
 
     name: str
     timed: bool
-    intervals_s: tuple[tuple[float, float], ...]
+    intervals_s: Intervals
+    of_hosts_s: Mapping[str, Intervals]
     active_s: float
     read_bytes: int
     written_bytes: int
@@ -79,12 +84,19 @@ class Phase:
 @cache_by_identity
 def phases_of(record: RunRecord) -> tuple[Phase, ...]:
     """Return the phases of a run in order of their start."""
+    clock = CommonClock(record)
+    of_hosts: defaultdict[str, dict[str, Intervals]] = defaultdict(dict)
+    for window in record.windows:
+        of_hosts[window.name][window.host] = tuple(
+            (clock.seconds(window.host, start), clock.seconds(window.host, end))
+            for start, end in window.intervals
+        )
     windows = record.joined_windows
-    phases = [_phase(window, windows[0].start_ns) for window in windows]
+    phases = [_phase(each, windows[0].start_ns, of_hosts[each.name]) for each in windows]
     return tuple(sorted(phases, key=lambda phase: (phase.start_s, -phase.intervals_s[-1][1])))
 
 
-def _phase(window: PhaseWindow, origin_ns: int) -> Phase:
+def _phase(window: PhaseWindow, origin_ns: int, of_hosts_s: Mapping[str, Intervals]) -> Phase:
     return Phase(
         name=window.name,
         timed=window.timed,
@@ -92,6 +104,7 @@ def _phase(window: PhaseWindow, origin_ns: int) -> Phase:
             ((start - origin_ns) / NS_PER_S, (end - origin_ns) / NS_PER_S)
             for start, end in window.intervals
         ),
+        of_hosts_s=of_hosts_s,
         active_s=window.active_s,
         read_bytes=window.read_bytes,
         written_bytes=window.written_bytes,
@@ -158,6 +171,17 @@ def _ancestors(name: str, above: Mapping[str, str | None]) -> set[str]:
 
 
 def overlap(phases: Sequence[Phase]) -> bool:
-    """Return whether any two phases share time, which sums over them would count twice."""
-    ordered = sorted(interval for phase in phases for interval in phase.intervals_s)
-    return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ordered))
+    """Return whether a host was in two phases at once, which sums over them would count twice.
+
+    Phases of different hosts may: their clocks are not known to be equal, nor do hosts leave a
+    phase at one time.
+    """
+    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for phase in phases:
+        for host, intervals in phase.of_hosts_s.items():
+            found[host] += intervals
+    return any(
+        later[0] < earlier[1]
+        for of_host in found.values()
+        for earlier, later in itertools.pairwise(sorted(of_host))
+    )

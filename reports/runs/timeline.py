@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.checks.verdicts import meter_of
 from wattload.core.power import Channel, Evidence, Scope, weakest
 from wattload.core.record.clocks import TimesNs
+from wattload.core.record.results import Meter
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.energy import evidence_text, is_simulated
@@ -33,13 +35,15 @@ Array = NDArray[np.float64]
 class Line:
     """One series: seconds since the first phase and values in SI base units, both (points,).
 
-    NaN is a gap. ``role`` defines its colour. ``evidence`` describes the evidence for power.
+    NaN is a gap. ``role`` defines its colour. Of power, ``drive`` is the host and the drive, and
+    ``evidence`` describes the evidence for it.
     """
 
     name: str
     role: str
     time_s: Array
     value: Array
+    drive: tuple[str, str] = ("", "")
     evidence: str = ""
 
 
@@ -85,12 +89,9 @@ def make_timeline(run: Run) -> Timeline:
     watts: list[Line] = []
     bands: list[Band] = []
     if run.traces.throughput is not None:
-        timed = [strip for strip in strips if strip.timed] or strips
-        start_s = min((strip.start_s for strip in timed), default=0.0)
-        end_s = max((strip.end_s for strip in timed), default=0.0)
-        rates.extend(_rates(run, run.traces.throughput, clock, start_s, end_s))
+        rates.extend(_rates(run, run.traces.throughput, clock, *_timed_part(strips)))
     if run.traces.power is not None:
-        rates.extend(_device_rates(run, run.traces.power, clock))
+        rates.extend(_device_rates(run.traces.power, clock))
         watts.extend(_watts(run, run.traces.power, clock))
         bands.extend(_bands(run, run.traces.power, clock))
     ends = [float(line.time_s[-1]) for line in (*rates, *watts) if line.time_s.size]
@@ -103,6 +104,29 @@ def make_timeline(run: Run) -> Timeline:
         start_s=min([strip.start_s for strip in strips] + starts, default=0.0),
         end_s=max([strip.end_s for strip in strips] + ends, default=1.0),
     )
+
+
+def host_rates(run: Run) -> list[Line]:
+    """Return the rate of each host's ranks, reads and writes together; empty without a trace."""
+    trace = run.traces.throughput
+    if trace is None:
+        return []
+    clock, part = CommonClock(run.record), _timed_part([*_strips(run.record)])
+    found = []
+    for host in run.record.hosts:
+        name = host.facts.name
+        rates = list(_rates(run, trace.rows(trace.host.are(name)), clock, *part))
+        if rates:
+            value = np.sum([rate.value for rate in rates], axis=0)
+            found.append(Line(name=name, role="read", time_s=rates[0].time_s, value=value))
+    return found
+
+
+def _timed_part(strips: Sequence[Strip]) -> tuple[float, float]:
+    """Return the start of the first timed phase and the end of the last one, in seconds."""
+    timed = [strip for strip in strips if strip.timed] or strips
+    start_s = min((strip.start_s for strip in timed), default=0.0)
+    return start_s, max((strip.end_s for strip in timed), default=0.0)
 
 
 def _strips(record: RunRecord) -> Iterator[Strip]:
@@ -125,7 +149,7 @@ def _strips(record: RunRecord) -> Iterator[Strip]:
 def _rates(
     run: Run, trace: ThroughputTrace, clock: CommonClock, start_s: float, end_s: float
 ) -> Iterator[Line]:
-    """Yield the read and write rates of the application, all hosts and ranks together.
+    """Yield the read and write rates of the application, all hosts and ranks of a trace together.
 
     Bins are counted from the timed start. One of the trace that begins just before counts there.
     Bytes are counted when an operation or a batch is complete, so they are spread back over the
@@ -184,36 +208,45 @@ def _spread(per_bin: Array, starts: Array) -> Array:
     return spread
 
 
-def _device_rates(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
-    """Yield the rate of each block device, reads and writes together."""
-    reads = {signal.device: signal for signal in trace.of(Channel.READ_BYTES)}
+def _device_rates(trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
+    """Yield the rate of the block devices, reads and writes together; of several the sum.
+
+    It is from counts at the times of readings, or of several devices at even steps of the period
+    of the first, while all of them were read.
+    """
+    reads = {(each.host, each.device): each for each in trace.of(Channel.READ_BYTES)}
+    found: list[tuple[str, Array, Array]] = []
     for signal in trace.of(Channel.WRITTEN_BYTES):
-        other = reads.get(signal.device)
+        other = reads.get((signal.host, signal.device))
         if other is None or signal.time_ns.size < 2:  # noqa: PLR2004 - a rate needs two readings
             continue
         if not np.array_equal(other.time_ns, signal.time_ns):
             continue
         total = signal.value + other.value
-        seconds = np.diff(signal.time_ns) / NS_PER_S
-        rate = np.diff(total) / np.maximum(seconds, 1e-9)
-        if not np.nan_to_num(rate).any():
-            continue
-        time_s = _since_ns(run.record, signal, clock)[:-1] / NS_PER_S
-        yield Line(name=f"device {signal.device}", role="device", time_s=time_s, value=rate)
+        if np.nan_to_num(np.diff(total)).any():
+            time_s = clock.since_ns(signal.host, signal.time_ns) / NS_PER_S
+            found.append((signal.device, time_s, total))
+    if not found:
+        return
+    device, time_s, total = found[0]
+    name = f"device {device}"
+    if len(found) > 1:
+        name = f"{len(found)} devices"
+        start_s, end_s = max(each[0] for _, each, _ in found), min(each[-1] for _, each, _ in found)
+        time_s = np.arange(start_s, end_s, float(np.median(np.diff(time_s))))
+        total = np.sum(
+            [np.interp(time_s, at[~np.isnan(own)], own[~np.isnan(own)]) for _, at, own in found],
+            axis=0,
+        )
+    rate = np.diff(total) / np.maximum(np.diff(time_s), 1e-9)
+    yield Line(name=name, role="device", time_s=time_s[:-1], value=rate)
 
 
-def _since_ns(record: RunRecord, signal: Signal, clock: CommonClock) -> TimesNs:
-    """Return a signal's times on the common clock; its host is the first one if unknown."""
-    hosts = [each.host for each in record.power.sources if each.device == signal.device]
-    hosts += [each.facts.host for each in record.targets if signal.device in each.facts.devices]
-    return clock.since_ns(hosts[0] if hosts else "", signal.time_ns)
-
-
-def _drawn_sources(record: RunRecord) -> frozenset[tuple[str, str]]:
-    """Return (source, device) of a run's energy; all drive sources if it has none."""
-    chosen = {(e.source, e.device) for e in record.power.energy if e.chosen}
+def _drawn_sources(record: RunRecord) -> frozenset[Meter]:
+    """Return the meters of a run's energy; all of drives if it has none."""
+    chosen = {meter_of(energy) for energy in record.power.energy if energy.chosen}
     scopes = {
-        (source.name, source.device): source.facts.scope
+        (source.host, source.name, source.device): source.facts.scope
         for source in record.power.sources
         if source.used and source.facts is not None
     }
@@ -224,25 +257,26 @@ def _drawn_sources(record: RunRecord) -> frozenset[tuple[str, str]]:
 def _watts(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
     evidence_by_key = _evidence(run.record)
     for signal in trace.of(Channel.POWER_W):
-        key = (signal.source, signal.device)
-        if key in evidence_by_key:
-            evidence, words = evidence_by_key[key]
+        if signal.meter in evidence_by_key:
+            evidence, words = evidence_by_key[signal.meter]
             role = "declared" if evidence is Evidence.DECLARED else "power"
-            time_s = _since_ns(run.record, signal, clock) / NS_PER_S
-            yield _with_gaps(_line(signal, role, words, time_s, signal.value))
+            time_s = clock.since_ns(signal.host, signal.time_ns) / NS_PER_S
+            line = _line(run.record, signal, time_s, signal.value, evidence=words, role=role)
+            yield _with_gaps(line)
     for signal in trace.of(Channel.ENERGY_J):
-        key = (signal.source, signal.device)
-        if key in evidence_by_key:
-            since_ns = _since_ns(run.record, signal, clock)
-            yield from _from_counter(signal, evidence_by_key[key][1], since_ns)
+        if signal.meter in evidence_by_key:
+            since_ns = clock.since_ns(signal.host, signal.time_ns)
+            yield from _from_counter(run.record, signal, evidence_by_key[signal.meter][1], since_ns)
 
 
-def _evidence(record: RunRecord) -> Mapping[tuple[str, str], tuple[Evidence, str]]:
-    """Return the drawn sources by (source, device): the weakest evidence, and its text."""
+def _evidence(record: RunRecord) -> Mapping[Meter, tuple[Evidence, str]]:
+    """Return the drawn sources by meter: the weakest evidence, and its text."""
     found = {}
-    facts = {(source.name, source.device): source.facts for source in record.power.sources}
+    facts = {
+        (source.host, source.name, source.device): source.facts for source in record.power.sources
+    }
     for key in _drawn_sources(record):
-        own = [e.evidence for e in record.power.energy if (e.source, e.device) == key]
+        own = [each.evidence for each in record.power.energy if meter_of(each) == key]
         known = facts.get(key)
         stated = known.evidence if known is not None else Evidence.NONE
         evidence = weakest(own or [stated])
@@ -256,12 +290,33 @@ def _evidence(record: RunRecord) -> Mapping[tuple[str, str], tuple[Evidence, str
     return found
 
 
-def _line(signal: Signal, role: str, evidence: str, time_s: Array, value: Array) -> Line:
-    name = f"{signal.device} by {signal.source}"
-    return Line(name=name, role=role, time_s=time_s, value=value, evidence=evidence)
+def _name(record: RunRecord, signal: Signal) -> str:
+    of_host = f"{signal.host}: " if len(record.hosts) > 1 else ""
+    return f"{of_host}{signal.device} by {signal.source}"
 
 
-def _from_counter(signal: Signal, evidence: str, since_ns: TimesNs) -> Iterator[Line]:
+def _line(
+    record: RunRecord,
+    signal: Signal,
+    time_s: Array,
+    value: Array,
+    *,
+    evidence: str,
+    role: str = "power",
+) -> Line:
+    return Line(
+        name=_name(record, signal),
+        role=role,
+        time_s=time_s,
+        value=value,
+        drive=(signal.host, signal.device),
+        evidence=evidence,
+    )
+
+
+def _from_counter(
+    record: RunRecord, signal: Signal, evidence: str, since_ns: TimesNs
+) -> Iterator[Line]:
     """Yield mean watts between the steps of an energy counter; a wrap leaves a gap."""
     changes = np.flatnonzero(np.diff(signal.value, prepend=np.nan) != 0)
     if changes.size < 2:  # noqa: PLR2004 - power needs two steps
@@ -269,7 +324,7 @@ def _from_counter(signal: Signal, evidence: str, since_ns: TimesNs) -> Iterator[
     time_s = since_ns[changes] / NS_PER_S
     watts = np.diff(signal.value[changes]) / np.diff(time_s)
     watts[watts < 0] = np.nan
-    yield _line(signal, "power", evidence, time_s[:-1], watts)
+    yield _line(record, signal, time_s[:-1], watts, evidence=evidence)
 
 
 def _with_gaps(line: Line) -> Line:
@@ -286,17 +341,16 @@ def _with_gaps(line: Line) -> Line:
 
 def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
     evidence_by_key = _evidence(run.record)
-    lower = {(s.source, s.device): s for s in trace.of(Channel.LOWER_W)}
+    lower = {each.meter: each for each in trace.of(Channel.LOWER_W)}
     for signal in trace.of(Channel.UPPER_W):
-        key = (signal.source, signal.device)
-        if key not in evidence_by_key:
+        if signal.meter not in evidence_by_key:
             continue
-        floor = lower.get(key)
+        floor = lower.get(signal.meter)
         same = floor is not None and np.array_equal(floor.time_ns, signal.time_ns)
         yield Band(
-            name=f"{signal.device} by {signal.source}",
-            time_s=_since_ns(run.record, signal, clock) / NS_PER_S,
+            name=_name(run.record, signal),
+            time_s=clock.since_ns(signal.host, signal.time_ns) / NS_PER_S,
             lower=floor.value if floor is not None and same else None,
             upper=signal.value,
-            evidence=evidence_by_key[key][1],
+            evidence=evidence_by_key[signal.meter][1],
         )

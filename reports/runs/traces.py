@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from wattload.core.power import Channel
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
+from wattload.core.record.results import Meter
 from wattload.core.units import NS_PER_S
 from wattload.results.tables import TraceTable
 
@@ -83,6 +84,16 @@ class ThroughputTrace:
     read_bytes: NDArray[np.int64]
     written_bytes: NDArray[np.int64]
 
+    def rows(self, which: NDArray[np.bool_]) -> ThroughputTrace:
+        """Return the rows that are true in ``which``, shape (rows,)."""
+        return ThroughputTrace(
+            time_ns=self.time_ns[which],
+            host=Categories(self.host.words, self.host.numbers[which]),
+            phase=Categories(self.phase.words, self.phase.numbers[which]),
+            read_bytes=self.read_bytes[which],
+            written_bytes=self.written_bytes[which],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
@@ -97,6 +108,10 @@ class Signal:
     channel: Channel
     time_ns: NDArray[np.int64]
     value: NDArray[np.float64]
+
+    @property
+    def meter(self) -> Meter:
+        return self.host, self.source, self.device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from wattload.reports.runs.energy import (
     tail_text,
 )
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.wording import device_text
 from wattload.results.quantity import (
     MISSING,
     Scale,
@@ -147,7 +148,9 @@ def _energies(record: RunRecord) -> Table:
         energies,
         {
             "phase": lambda each: each.phase,
-            "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
+            "device": lambda each: Cell(
+                device_text(record, each.host, each.device), remark=f"{each.source}, {each.scope}"
+            ),
             "#energy in the window, gross": _in_window,
             **(of_work if has_tail else {}),
             "#mean power": lambda each: quantity(each.mean_w, Unit.WATTS),
@@ -243,7 +246,7 @@ def power_table(record: RunRecord) -> Table | None:
     rows: list[dict[str, str | Cell]] = [
         {
             "phase": energy.phase,
-            "device": Cell(energy.device, remark=energy.source),
+            "device": Cell(device_text(record, energy.host, energy.device), remark=energy.source),
             **_variation(energy.statistics),
             **_efficiency(record, energy),
         }
@@ -253,7 +256,7 @@ def power_table(record: RunRecord) -> Table | None:
     rows += [
         {
             "phase": "whole run",
-            "device": Cell(energy.device, remark=energy.source),
+            "device": Cell(device_text(record, energy.host, energy.device), remark=energy.source),
             "#max. interval": quantity(energy.max_interval_w, Unit.WATTS),
         }
         for energy in record.power.whole_run
@@ -338,6 +341,7 @@ def _own_histograms(record: RunRecord) -> Iterator[Fold]:
         total = sum(each.count for each in energy.histogram)
         if not total:
             continue
+        device = device_text(record, energy.host, energy.device)
         rows = [
             row(quantity(each.lower_w, Unit.WATTS), whole(each.count), percent(each.count / total))
             for each in energy.histogram
@@ -345,9 +349,9 @@ def _own_histograms(record: RunRecord) -> Iterator[Fold]:
         table = Table(
             columns=columns("#from", "#measurements", "#share"),
             rows=rows,
-            caption=f"Power by {energy.device}'s own measurements",
+            caption=f"Power by {device}'s own measurements",
         )
-        yield Fold(f"Histogram of power by {energy.source}, {energy.device}", [table])
+        yield Fold(f"Histogram of power by {energy.source}, {device}", [table])
 
 
 def _states(record: RunRecord) -> Table:
@@ -356,7 +360,7 @@ def _states(record: RunRecord) -> Table:
         [(each, share) for each in record.power.energy if each.chosen for share in each.states],
         {
             "phase": lambda of: of[0].phase,
-            "device": lambda of: of[0].device,
+            "device": lambda of: device_text(record, of[0].host, of[0].device),
             "power state": lambda of: f"PS{of[1].state}" if of[1].state.isdigit() else of[1].state,
             "#seconds": lambda of: quantity(of[1].seconds, Unit.SECONDS),
             "#share": lambda of: percent(of[1].seconds / of[0].seconds if of[0].seconds else None),
@@ -387,7 +391,7 @@ def _sources(record: RunRecord) -> Iterator[Table]:
         if source.sensor is not None and source.sensor.basis == "calibrated"
     ]
     if calibrated:
-        yield _calibration_table(calibrated)
+        yield _calibration_table(record, calibrated)
 
 
 def _power_states(record: RunRecord) -> Table:
@@ -396,7 +400,7 @@ def _power_states(record: RunRecord) -> Table:
         columns=columns("controller", *_MOMENTS, "result"),
         rows=[
             row(
-                each.serial,
+                device_text(record, each.host, each.serial),
                 *(MISSING if state is None else f"PS{state}" for state in _at_moments(each)),
                 each.sentence,
             )
@@ -418,7 +422,7 @@ def _source_table(record: RunRecord) -> Table:
         {
             "": lambda each: Cell("used", "good") if each.used else Cell("not used", "open"),
             "source": lambda each: each.name,
-            "device": lambda each: each.device,
+            "device": lambda each: device_text(record, each.host, each.device),
             "sensor": lambda each: each.facts.sensor.kind if each.facts else MISSING,
             "#period": lambda each: quantity(
                 each.facts.period_s if each.facts else None, Unit.SECONDS
@@ -428,13 +432,17 @@ def _source_table(record: RunRecord) -> Table:
     )
 
 
-def _calibration_table(sensors: Sequence[tuple[PowerSourceRecord, SensorRecord]]) -> Table:
+def _calibration_table(
+    record: RunRecord, sensors: Sequence[tuple[PowerSourceRecord, SensorRecord]]
+) -> Table:
     """Return what a known load showed of each meter."""
     return listing(
         "Calibration of the meters by a known load",
         sensors,
         {
-            "source": lambda of: Cell(of[0].name, remark=of[0].device),
+            "source": lambda of: Cell(
+                of[0].name, remark=device_text(record, of[0].host, of[0].device)
+            ),
             "#delay": lambda of: delay_text(of[1]),
             "#settled after": lambda of: quantity(of[1].settle_s, Unit.SECONDS, 3),
             "#update": lambda of: (
@@ -456,7 +464,7 @@ def _settings(record: RunRecord) -> Table:
         columns=columns("controller", "setting", "option", *(f"#{name}" for name in _MOMENTS)),
         rows=[
             row(
-                state.serial,
+                device_text(record, state.host, state.serial),
                 setting.name,
                 setting.option,
                 *(_setting_text(setting, figure) for figure in _at_moments(setting)),

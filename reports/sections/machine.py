@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from wattload.core.base_models import Observed
@@ -33,7 +34,13 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.wording import hosts_text, sentence_of, target_text, unique
+from wattload.reports.sections.wording import (
+    hosts_text,
+    names_text,
+    sentence_of,
+    target_text,
+    unique,
+)
 from wattload.reports.stats.comparison import excluding_conditions
 from wattload.reports.stats.conditions import (
     compared_group,
@@ -48,7 +55,16 @@ from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, na
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.paths import path_text, proof
-from wattload.results.quantity import MISSING, cpu_digits, listed, number, percent, quantity, whole
+from wattload.results.quantity import (
+    MISSING,
+    counted,
+    cpu_digits,
+    listed,
+    number,
+    percent,
+    quantity,
+    whole,
+)
 
 ABSOLUTE_ZERO_C = -273
 """As NVMe converts its whole kelvins to degrees Celsius."""
@@ -57,9 +73,9 @@ _NOT_COMPARED = ("name", "missing")
 """The fields of a host that are its name, or reasons for other fields."""
 
 
-def drive_blocks(controller: ControllerRecord) -> Iterator[Block]:
+def drive_blocks(controller: ControllerRecord, of_host: str) -> Iterator[Block]:
     facts = controller.facts
-    yield Heading(f"Drive {facts.name}: {facts.model or 'unknown model'}")
+    yield Heading(f"Drive {facts.name}{of_host}: {facts.model or 'unknown model'}")
     if slow := slow_link(controller):
         yield Notice("The slot limits the drive", [f"PCIe link: {slow}."], "warn")
     yield Facts(list(_identity(controller)))
@@ -165,10 +181,11 @@ def _power_states(controller: ControllerRecord) -> Table:
 def machine_blocks(run: Run) -> list[Block]:
     record = run.record
     blocks: list[Block] = []
+    is_one = len(record.hosts) == 1
     for target in record.targets:
-        blocks.extend(_target(target))
+        blocks.extend(_target(target, "" if is_one else f" of {target.facts.host}"))
     for controller in record.controllers:
-        blocks.extend(drive_blocks(controller))
+        blocks.extend(drive_blocks(controller, "" if is_one else f" of {controller.facts.host}"))
     for host in record.hosts:
         blocks.extend(_host(host))
     if record.workload.paths:
@@ -178,9 +195,9 @@ def machine_blocks(run: Run) -> list[Block]:
     return blocks
 
 
-def _target(target: TargetRecord) -> Iterator[Block]:
+def _target(target: TargetRecord, of_host: str) -> Iterator[Block]:
     facts = target.facts
-    yield Heading(f"Target {facts.index}: {target_text(facts)}")
+    yield Heading(f"Target {facts.index}{of_host}: {target_text(facts)}")
     warnings = list(facts.warnings)
     if facts.virtual and not any("guest-cold" in warning for warning in warnings):
         warnings.append(
@@ -410,7 +427,17 @@ def _hosts(subject: Subject) -> Block:
         and len({_values(facts, name) for facts in by_name.values()}) > 1
     ]
     if not rows:
-        return Paragraph(f"{listed(list(by_name))} are the same in all recorded fields.")
+        return Paragraph(f"{names_text([*by_name])} are the same in all recorded fields.")
+    if len(by_name) > len(LETTERS):
+        counts = [Counter(cell.text for cell in cells) for _, *cells in rows]
+        rows = [
+            row(
+                cells[0],
+                "; ".join(f"{value} ({counted(n, 'host')})" for value, n in own.most_common()),
+            )
+            for cells, own in zip(rows, counts, strict=True)
+        ]
+        by_name = {"values": []}
     return Table(
         columns=columns("condition", *by_name),
         rows=rows,

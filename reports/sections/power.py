@@ -29,7 +29,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import figure_evidence_text, source_facts
 from wattload.reports.sections.first import tracks_of, with_choice
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
-from wattload.reports.sections.wording import anchor, unique
+from wattload.reports.sections.wording import anchor, device_text, unique
 from wattload.reports.stats.conditions import compared_group, is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import points
@@ -170,7 +170,9 @@ def whole_run_table(record: RunRecord) -> Table | None:
         "Energy of the whole run by source",
         energies,
         {
-            "device": lambda each: Cell(each.device, remark=f"{each.source}, {each.scope}"),
+            "device": lambda each: Cell(
+                device_text(record, each.host, each.device), remark=f"{each.source}, {each.scope}"
+            ),
             "#window": lambda each: quantity(each.seconds, Unit.SECONDS),
             "#energy, gross": lambda each: Cell(
                 quantity(each.energy_j, Unit.JOULES), remark=each.missing.get("energy_j", "")
@@ -248,7 +250,7 @@ def _idle_row(record: RunRecord, pair: Mapping[bool, IdleRecord]) -> tuple[Cell,
     polled, quiet = pair.get(True), pair.get(False)
     watts = [None if idle is None else idle.mean_w for idle in (polled, quiet)]
     return row(
-        Cell(some.device, remark=some.source),
+        Cell(device_text(record, some.host, some.device), remark=some.source),
         f"{some.moment} the run",
         _mean(polled),
         _mean(quiet),

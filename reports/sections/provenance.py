@@ -164,12 +164,17 @@ def method_section(subject: Subject) -> Section | None:
     pairs = [
         ("bytes", "Counted as they move; nominal sizes never enter a rate. GB is 10⁹ bytes."),
         ("rate", "All bytes ÷ all time of the phase, never a mean of rates."),
-        ("time", "CLOCK_MONOTONIC of each host; a phase lasts from first start to last end."),
+        (
+            "time",
+            "CLOCK_MONOTONIC; a phase lasts from first start to last end, of several hosts on the "
+            "clock of the first.",
+        ),
         (
             "energy",
             "Energy in the window: power integrated over the phase, corrected for the meter's "
             "delay. Energy for the work, the headline, adds the tail: energy above idle power in "
-            "the rest after the job. Net: less idle power times seconds. ±: k = 2.",
+            "the rest after the job. Net: less idle power times seconds. ±: k = 2. The energy of "
+            "several drives is their sum, and unknown if that of one is.",
         ),
         ("MB/s per W", "Bytes ÷ energy over the same window, which is rate ÷ mean power."),
         (

@@ -29,11 +29,19 @@ from wattload.reports.runs.load import DETAILED_RUNS, Run
 from wattload.reports.runs.phases import Phase, depth, parents, phases_of
 from wattload.reports.runs.timeline import make_timeline
 from wattload.reports.sections.energy import energy_blocks
+from wattload.reports.sections.hosts import host_blocks
 from wattload.reports.sections.machine import machine_blocks
 from wattload.reports.sections.power import whole_tables
 from wattload.reports.sections.provenance import reproduce_blocks
 from wattload.reports.sections.trust import check_blocks
-from wattload.reports.sections.wording import anchor, letter_of, moment, run_badges, sentence_of
+from wattload.reports.sections.wording import (
+    anchor,
+    device_text,
+    letter_of,
+    moment,
+    run_badges,
+    sentence_of,
+)
 from wattload.reports.stats.subject import Subject
 from wattload.results.labels import label
 from wattload.results.quantity import (
@@ -142,6 +150,7 @@ def _details(subject: Subject, run: Run) -> Iterator[Block]:
         )
     parts: tuple[tuple[str, str, Sequence[Block]], ...] = (
         ("figures", "Figures", figures_tables(run)),
+        ("hosts", "By host", host_blocks(record)),
         ("phases", "Phases and counters", phases_tables(run)),
         ("latency", "Latency", latency_tables(run)),
         ("energy", "Energy and power", [*energy_blocks(run), *whole_tables(record)]),
@@ -260,7 +269,7 @@ def latency_tables(run: Run) -> list[Table]:
     return [
         Table(
             columns=columns(*titles),
-            rows=[_latency_row(found, run.record.workload.rank_count) for found in rows],
+            rows=[_latency_row(found, run.record) for found in rows],
             caption="Latency of single operations",
             note="From the submission of an operation until its completion is seen, with queueing. "
             f"Percentiles are up to 1/64 too high; {MISSING}: too few operations.",
@@ -275,9 +284,9 @@ def _parts(record: RunRecord, merged: Latency) -> Sequence[Latency]:
     return own if len(own) > 1 else ()
 
 
-def _latency_row(found: Latency, rank_count: int) -> tuple[Cell, ...]:
+def _latency_row(found: Latency, record: RunRecord) -> tuple[Cell, ...]:
     return row(
-        Cell(found.phase, remark=_ranks(found, rank_count)),
+        Cell(found.phase, remark=_ranks(found, record)),
         f"{found.kind} {block_text(found.operation_bytes)}",
         whole(found.count),
         quantity(found.mean_s, Unit.SECONDS),
@@ -286,12 +295,13 @@ def _latency_row(found: Latency, rank_count: int) -> tuple[Cell, ...]:
     )
 
 
-def _ranks(found: Latency, rank_count: int) -> str:
+def _ranks(found: Latency, record: RunRecord) -> str:
     """Return which ranks made the operations; empty where there is one rank."""
-    if rank_count == 1:
+    if record.workload.rank_count == 1:
         return ""
-    every = len(found.ranks) == rank_count
-    return "all ranks" if every else f"rank {', '.join(map(str, found.ranks))}"
+    every = len(found.ranks) == record.workload.rank_count
+    on_hosts = f" on {', '.join(found.hosts)}" if len(record.hosts) > 1 else ""
+    return "all ranks" if every else f"rank {', '.join(map(str, found.ranks))}{on_hosts}"
 
 
 def phases_tables(run: Run) -> list[Table]:
@@ -342,7 +352,7 @@ def _counters(record: RunRecord, counters: Sequence[IoCounter]) -> Table:
         counters,
         {
             "phase": lambda each: each.phase,
-            "device": lambda each: each.device,
+            "device": lambda each: device_text(record, each.host, each.device),
             "#read": lambda each: quantity(each.read_bytes, Unit.BYTES),
             "#written": lambda each: quantity(each.written_bytes, Unit.BYTES),
             "#device ÷ workload": lambda each: _ratio(record, each),

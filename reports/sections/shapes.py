@@ -159,8 +159,10 @@ def _readings(track: Track, channel: Channel) -> list[Readings]:
     run, power = track.run, track.run.traces.power
     if channel is not Channel.POWER_W:
         signals = power.of(channel) if power is not None else ()
-        return [Readings(signal.time_ns, signal.value) for signal in signals]
-    start_ns = run.record.windows[0].start_ns if run.record.windows else 0
+        clock = run.record.clock
+        return [Readings(clock.ns(each.host, each.time_ns), each.value) for each in signals]
+    windows = run.record.joined_windows
+    start_ns = windows[0].start_ns if windows else 0
     return [
         Readings((line.time_s * NS_PER_S).astype(np.int64) + start_ns, line.value, line.evidence)
         for line in track.timeline.watts

@@ -37,6 +37,7 @@ from wattload.reports.sections.wording import (
     check_counts,
     checks_tally,
     count_remarks,
+    joined_names,
     result_cell,
     sentence_of,
     unique,
@@ -139,10 +140,11 @@ def _checks(subject: Subject) -> Iterator[Block]:
         )
     passed = [name for name, checks in found.items() if _worst(checks).verdict == "pass"]
     if passed:
-        names = ", ".join(name.replace("_", " ") for name in passed)
+        names = joined_names(passed, (run.record for run in subject.runs))
+        text = ", ".join(name.replace("_", " ") for name in names)
         yield Fold(
             f"{counted(len(passed), 'check')} passed in every run",
-            [Paragraph(f"{names}.")],
+            [Paragraph(f"{text}.")],
             data=True,
         )
 

@@ -32,6 +32,9 @@ _TONES: dict[str, Tone] = {
 }
 """Tones of the results of checks, in the order in which they are counted."""
 
+_NAMED_MAX = 4
+"""The most hosts that a sentence names; of more, it has only their number."""
+
 _ANCHOR_MAX = 96
 """Characters of an anchor; sections and charts append to it."""
 
@@ -70,8 +73,8 @@ def target_text(facts: TargetFacts) -> str:
 
 
 def hosts_text(record: RunRecord) -> str:
-    """Return the hosts of a run: name, CPUs, memory and hypervisor."""
-    words = []
+    """Return the hosts of a run: name, CPUs, memory and hypervisor; equal ones together."""
+    names: dict[str, list[str]] = {}
     for host in record.hosts:
         facts = host.facts
         parts = [counted(facts.cpu_count, "CPU")]
@@ -79,8 +82,32 @@ def hosts_text(record: RunRecord) -> str:
             parts.append(f"{quantity(facts.memory_bytes, Unit.BYTES, 3)} of memory")
         if facts.hypervisor not in (None, "none", ""):
             parts.append(f"a guest under {facts.hypervisor}")
-        words.append(f"{facts.name} ({', '.join(parts)})")
+        names.setdefault(", ".join(parts), []).append(facts.name)
+    words = [f"{names_text(own)} ({'each ' * (len(own) > 1)}{text})" for text, own in names.items()]
     return listed(words) or "no recorded host"
+
+
+def names_text(hosts: list[str]) -> str:
+    """Return the names of hosts as in a sentence, or the number of many."""
+    return listed(hosts) if len(hosts) <= _NAMED_MAX else counted(len(hosts), "host")
+
+
+def device_text(record: RunRecord, host: str, device: str) -> str:
+    """Return a device of a host, which is named in a run of several."""
+    return device if len(record.hosts) == 1 else f"{device} of {host}"
+
+
+def joined_names(checks: Iterable[str], records: Iterable[RunRecord]) -> list[str]:
+    """Return the names of checks, those of several hosts as one: ``short_run_read (3 hosts)``."""
+    hosts = {host.facts.name for each in records if len(each.hosts) > 1 for host in each.hosts}
+    found: dict[str, list[str]] = {}
+    for name in checks:
+        host = next((host for host in hosts if name.endswith(f"_{host}")), None)
+        found.setdefault(name if host is None else name.removesuffix(f"_{host}"), []).append(name)
+    return [
+        own[0] if len(own) == 1 else f"{name} ({counted(len(own), 'host')})"
+        for name, own in found.items()
+    ]
 
 
 def unique(texts: Iterable[str]) -> list[str]:

@@ -232,7 +232,9 @@ def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
 def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) -> Iterator[str]:
     waited = median_of_known(each.for_storage for each in _worker_shares(records, phase))
     if busy is not None and busy >= DRIVE_BUSY:
-        yield f"the drive, busy {percent(busy, 2)} of the time"
+        devices = {(each.host, each.device) for each in records[0].counters}
+        which = "the drive" if len(devices) == 1 else f"the busiest of {len(devices)} drives"
+        yield f"{which}, busy {percent(busy, 2)} of the time"
     elif waited is not None and waited > _MOST:
         yield f"the drive, for which workers waited {percent(waited, 2)} of the time"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.records import Scenario, make_run, of_windows
+from tests.records import Scenario, cluster_of, make_cluster, make_run, of_windows
 from tests.reports.gpu_reads import reads_run
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import session
@@ -88,6 +88,40 @@ def test_the_summary_of_a_run_is_short_and_complete(capsys: pytest.CaptureFixtur
     )
     assert lines["bytes"].endswith(" of timed phases")
     assert " for the whole run, with data generation, " in lines["time"]
+
+
+def test_several_hosts_have_a_line_each_and_the_slowest_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record, _ = make_cluster(cluster_of("ada", "bob", "cyd", slow="cyd", power="measured", ranks=2))
+    warned = tuple(check(f"short_run_read_{host}", "warn") for host in ("ada", "bob", "cyd"))
+    record = record.model_copy(update={"checks": warned})
+    print_summary(record, FOLDER, verbose=False)
+    text = capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0].startswith("unet3d, loader direct, scale quick, 6 ranks on 3 hosts, ")
+    (slowest,) = (line for line in lines if line.startswith("hosts "))
+    assert "The slowest host was cyd: it ended read 8.00 s (20 %) after ada" in slowest
+    assert [line.partition(":")[0] for line in lines if " ranks, MICRON" in line] == [
+        "ada",
+        "bob",
+        "cyd",
+    ]
+    (last,) = (line for line in lines if line.startswith("cyd: "))
+    assert last.startswith(
+        "cyd: 2 ranks, MICRON_6550_MTFDLAL61T4TGA S4EVNX0R900002, 48.00 GB read, 1.200 GB/s, "
+    )
+    assert last.endswith(" J, clock ± 0.10 ms")
+    assert "warned    short_run_read (3 hosts)" in lines
+
+
+def test_of_many_hosts_only_the_slowest_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"node{number}" for number in range(12)]
+    record, _ = make_cluster(cluster_of(*names, slow="node7", seconds=2.0))
+    print_summary(record, FOLDER, verbose=False)
+    text = capsys.readouterr().out
+    assert "The slowest host was node7: " in text
+    assert "node8" not in text
 
 
 def test_a_workload_without_a_loader_names_none(capsys: pytest.CaptureFixture[str]) -> None:

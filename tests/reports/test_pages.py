@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.records import Scenario, training_record
+from tests.records import Scenario, cluster_of, make_cluster, training_record
 from tests.reports.gnn import gnn_run, pairs
 from tests.reports.gpu_reads import reads_run, reads_sweep
 from tests.reports.page_text import page_text
@@ -126,6 +126,11 @@ def accelerator_search() -> list[Run]:
     return runs
 
 
+def three_hosts() -> list[Run]:
+    hosts = cluster_of("ada", "bob", "cyd", slow="cyd", ranks=2, workload="checkpoint", **REAL)
+    return [Run(record=judged(make_cluster(hosts)[0]), traces=NO_TRACES)]
+
+
 def outside_program() -> list[Run]:
     """Return a run of dlio-benchmark whose accelerators computed most of the time."""
     one = epoch([0.01] * 60, [0.3] * 60, hash_cpu_s=None, step_s=None)
@@ -207,6 +212,7 @@ Part = Literal["page", "evidence", "job", "claims"]
 CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
     "three-jobs": (three_jobs, "label", "page"),
     "one-run": (lambda: session({"A": FAST[:1]}, interleave="none", **REAL), "label", "page"),
+    "three-hosts": (three_hosts, "label", "evidence"),
     "no-sensor": (lambda: session({"A": FAST, "B": SLOW}), "label", "job"),
     "bounds": (lambda: three_jobs(power="bounds"), "label", "job"),
     "declared": (lambda: three_jobs(power="declared"), "label", "job"),

@@ -162,8 +162,8 @@ def _show(
         console.print(line)
     for path, reason in left_out.items():
         console.print(Text(printable(f"{path}: {LEFT_OUT}: {reason}"), style="bold red"))
-    for rows in _equal(judged).values():
-        console.print(_finding(rows, len(judged)))
+    for (_, name, _), rows in _equal(judged).items():
+        console.print(_finding(name, rows, len(judged)))
     for line in _rules(judged):
         console.print(line)
     for result in recomputed:
@@ -191,11 +191,19 @@ def _unequal(judged: Sequence[Judged]) -> Iterator[Text]:
         reason = "" if each.is_finished else f": {record.status_reason}"
         style = "bold red" if each.outcome in _BAD else "bold"
         yield Text(printable(f"{each.run.id}: {each.outcome}{reason}"), style=style)
-        notes = [] if each.is_finished else list(_progress(record))
+        notes = list(_hosts(record) if each.is_finished else _progress(record))
         if each.is_finished or record.traces:  # written at a run's end
             notes += each.run.traces.notes
         for note in notes:
             yield Text(printable(f"  {note}"), style="cyan")
+
+
+def _hosts(record: RunRecord) -> Iterator[str]:
+    """Yield what each host did, in a run of several."""
+    if len(record.hosts) > 1:
+        from wattload.cli.summary import host_lines
+
+        yield from (line.text for line in host_lines(record))
 
 
 def _progress(record: RunRecord) -> Iterator[str]:
@@ -213,31 +221,39 @@ def _progress(record: RunRecord) -> Iterator[str]:
 def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[tuple[str, Check]]]:
     """Return the checks of all runs by verdict, name and sentence, worst first, with their runs.
 
-    Of several runs, checks that did not fail differ in their figures only: they are one line.
+    Of several runs or hosts, checks that did not fail differ in their figures only: they are one
+    line.
     """
     found: dict[tuple[Verdict, str, str], list[tuple[str, Check]]] = {}
     for each in judged:
+        record = each.run.record
+        hosts = [host.facts.name for host in record.hosts] if len(record.hosts) > 1 else []
         for check in each.checks:
-            said = "" if check.verdict != "fail" and len(judged) > 1 else check.sentence
-            key = (check.verdict, check.name, said)
-            found.setdefault(key, []).append((each.run.id, check))
+            name, said = check.name, check.sentence
+            if check.verdict != "fail":
+                of = next((f"_{host}" for host in hosts if name.endswith(f"_{host}")), "")
+                name = name.removesuffix(of)
+                said = check.cause if of or len(judged) > 1 else said
+            found.setdefault((check.verdict, name, said), []).append((each.run.id, check))
     return dict(sorted(found.items(), key=lambda item: _ORDER.index(item[0][0])))
 
 
-def _finding(rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
-    """Return the line of equal checks: verdict, name, the runs that have it, and the sentence."""
+def _finding(name: str, rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
+    """Return the line of equal checks: verdict, name, who has it, and the sentence."""
     _, check = rows[0]
-    runs = [run_id for run_id, _ in rows]
+    runs = Counter(run_id for run_id, _ in rows)
+    host_count = max(runs.values())
+    name = check.name if host_count == 1 else f"{name} ({host_count} hosts)"
     which = ""
     if run_count > 1:
         which = f" ({'all' if len(runs) == run_count else len(runs)} runs)"
-        which = f" ({runs[0]})" if len(runs) == 1 else which
+        which = f" ({rows[0][0]})" if len(runs) == 1 else which
     sentences = {each.sentence for _, each in rows}
     is_passed = check.verdict == "pass" and run_count > 1
     example = "e.g. " if len(sentences) > 1 else ""
     sentence = "" if is_passed else f": {example}{check.sentence}"
     word = "not_applicable" if check.cause else check.verdict
-    return _line(word, _STYLES, f"{check.name}{which}{sentence}")
+    return _line(word, _STYLES, f"{name}{which}{sentence}")
 
 
 def _line(word: str, styles: Mapping[str, str], text: str) -> Text:

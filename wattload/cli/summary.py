@@ -16,7 +16,7 @@ from wattload.cli.terminal import Line, print_lines, report_command
 from wattload.core.host_paths import on_host
 from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.file import RECORD_FILE
-from wattload.core.record.results import Check, Latency, Metric
+from wattload.core.record.results import Latency, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.record.sensor_text import meter_lines
 from wattload.core.units import Unit, format_seconds
@@ -31,9 +31,11 @@ from wattload.reports.runs.energy import (
     tail_text,
     whole_energy,
 )
+from wattload.reports.runs.hosts import HostShare, shares_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
-from wattload.reports.sections.wording import check_counts, target_text
+from wattload.reports.sections.hosts import clock_text, drives_text, energy_words, slowest_text
+from wattload.reports.sections.wording import check_counts, joined_names, target_text, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.summary import answer
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOT_MEASURED = "not measured"
+HOSTS_MAX = 8
+"""The most hosts that have a line each; the page has all."""
 
 
 def print_summary(record: RunRecord, folder: Path, *, verbose: bool) -> None:
@@ -76,13 +80,14 @@ def print_line(record: RunRecord) -> None:
     energy = "energy " + energies[0].text.partition(" (")[0] if energies else ""
     parts = [*rates, energy, check_counts(record.checks, causes=False)]
     text = ", ".join(part for part in parts if part)
-    failed = [line for line in failures(record.checks) if line.label.strip() == "failed"]
+    failed = [line for line in failures(record) if line.label.strip() == "failed"]
     print_lines("", [Line(printable(record.comparison.arm or record.label), text), *failed])
 
 
 def title(record: RunRecord) -> str:
     workload = record.workload
     ranks = f", {workload.rank_count} ranks" if workload.rank_count > 1 else ""
+    ranks += f" on {len(record.hosts)} hosts" if len(record.hosts) > 1 else ""
     loader = f"loader {workload.loader}, " if workload.uses_loader else ""
     failed = sum(check.verdict == "fail" for check in record.checks)
     outcome = f", but {counted(failed, 'check')} failed" if failed else ""
@@ -105,8 +110,9 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield from (line for line in job[-1:] if line.text)
     yield from energy_lines(record)
     yield from (Line("meter", each) for each in meter_lines(record.power, record.started_utc))
+    yield from host_lines(record)
     yield Line("checks", check_counts(record.checks))
-    yield from failures(record.checks)
+    yield from failures(record)
     if any(check.verdict != "pass" and not check.cause for check in record.checks):
         yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
     yield Line("record", str(folder / RECORD_FILE), wraps=False)
@@ -115,12 +121,12 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
 
 def _job(record: RunRecord) -> Iterator[Line]:
     """Yield what a run did; the last line is its CPU time."""
-    targets = listed([printable(target_text(each.facts)) for each in record.targets])
+    targets = listed(unique(printable(target_text(each.facts)) for each in record.targets))
     yield Line("target", targets)
     if path := counted_text(record):
         yield Line("path", path)
     phases = leading(record)
-    yield Line("bytes", _moved(record, phases))
+    yield Line("bytes", _moved(phases))
     yield Line("time", _times(record, phases))
     rates = _rates(record)
     for metric in rates:
@@ -132,20 +138,22 @@ def _job(record: RunRecord) -> Iterator[Line]:
     yield Line("CPU", _cpu(record, phases))
 
 
-def _moved(record: RunRecord, phases: Sequence[Phase]) -> str:
-    read_bytes = sum(phase.read_bytes for phase in phases)
-    written_bytes = sum(phase.written_bytes for phase in phases)
+def _moved(phases: Sequence[Phase]) -> str:
+    moved = _moved_text(
+        sum(phase.read_bytes for phase in phases), sum(phase.written_bytes for phase in phases)
+    )
+    active_s = sum(phase.active_s for phase in phases)
+    is_split = moved == "none" or overlap(phases)
+    return moved if is_split else f"{moved} in {quantity(active_s, Unit.SECONDS)} of timed phases"
+
+
+def _moved_text(read_bytes: int, written_bytes: int) -> str:
     parts = [
         f"{quantity(moved, Unit.BYTES)} {words}"
         for words, moved in (("read", read_bytes), ("written", written_bytes))
         if moved
     ]
-    if not parts:
-        return "none"
-    moved = " and ".join(parts)
-    active_s = sum(phase.active_s for phase in phases)
-    within = "" if overlap(phases) else f" in {quantity(active_s, Unit.SECONDS)} of timed phases"
-    return f"{moved}{within}"
+    return " and ".join(parts) or "none"
 
 
 def _times(record: RunRecord, phases: Sequence[Phase]) -> str:
@@ -229,6 +237,28 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
             yield Line("", text + doubt * has_doubted_meter(record, scope))
 
 
+def host_lines(record: RunRecord) -> Iterator[Line]:
+    """Yield the slowest host of a run of several and, of a few, what each of them did."""
+    shares = shares_of(record)
+    texts = [slowest_text(record), *map(printable, _shares(record, shares))]
+    for index, text in enumerate(filter(None, texts)):
+        yield Line("" if index else "hosts", text)
+
+
+def _shares(record: RunRecord, shares: Sequence[HostShare]) -> Iterator[str]:
+    for share in shares if len(shares) <= HOSTS_MAX else ():
+        rate, energy = share.bytes_per_s, share.energy
+        parts = [
+            counted(share.rank_count, "rank"),
+            drives_text(share),
+            _moved_text(share.read_bytes, share.written_bytes),
+            "" if rate is None else quantity(rate, Unit.BYTES_PER_SECOND),
+            "" if energy is None or energy_text(energy) == MISSING else energy_words(energy)[0],
+            f"clock {clock_text(record, share)}",
+        ]
+        yield f"{share.name}: {', '.join(filter(None, parts))}"
+
+
 def _why(record: RunRecord, energies: Sequence[Energy]) -> str:
     """Return why there is no energy, in a few words if that is enough."""
     causes = [c.cause for c in record.checks if c.name.startswith("power_coverage") and c.cause]
@@ -294,17 +324,18 @@ def _unknown_margin(record: RunRecord, energy: Energy) -> str:
     return f"± unknown: {reason.rstrip('.')}; "
 
 
-def failures(checks: Sequence[Check]) -> Iterator[Line]:
+def failures(record: RunRecord) -> Iterator[Line]:
     """Yield each failed check with its finding, then the names of the others to look at."""
+    checks = record.checks
     for check in checks:
         if check.verdict == "fail":
             yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
     warned = [check.name for check in checks if check.verdict == "warn"]
     if warned:
-        yield Line("  warned", printable(", ".join(warned)), "yellow")
+        yield Line("  warned", printable(", ".join(joined_names(warned, [record]))), "yellow")
     unmade = [c.name for c in checks if c.verdict == "not_checked" and not c.cause]
     if unmade:
-        yield Line("  unchecked", printable(", ".join(unmade)), "cyan")
+        yield Line("  unchecked", printable(", ".join(joined_names(unmade, [record]))), "cyan")
 
 
 def details(record: RunRecord) -> Iterator[Line]:

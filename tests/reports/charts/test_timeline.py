@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.record_power import PowerKind
-from tests.records import Scenario, of_windows
+from tests.records import Scenario, cluster_of, make_cluster, of_windows, write_made_run
 from tests.reports.conftest import arm, one
 from wattload.core.record.energy import SensorRecord
 from wattload.reports.charts.themes import light
-from wattload.reports.charts.timeline import energy_figure, make_track, power_figure, rate_figure
+from wattload.reports.charts.timeline import (
+    energy_figure,
+    hosts_figure,
+    make_track,
+    power_figure,
+    rate_figure,
+)
 from wattload.reports.runs.energy import phase_energies
-from wattload.reports.runs.load import Run
+from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.timeline import Strip
 from wattload.reports.runs.traces import ThroughputTrace
 
@@ -52,6 +60,15 @@ def read(svg: str, name: str, seconds: float, height: float = 150) -> float:
     corners = lines(svg)[name]
     y = next(b[1] for a, b in pairwise(corners) if a[0] <= at <= b[0])
     return y0 + (y1 - y0) * (1 - y / height)
+
+
+def cluster(
+    folder: Path, label: str, names: Sequence[str] = ("ada", "bob", "cyd"), **scenario: Any
+) -> Run:
+    values = {"power": "measured", "seconds": 10.0, "run_id": label, "label": label, **scenario}
+    record, traces = make_cluster(cluster_of(*names, **values))
+    (run,) = load_runs([write_made_run(folder / label, record, traces)])
+    return run
 
 
 @pytest.fixture
@@ -225,3 +242,41 @@ def test_a_day_at_ten_hertz_is_a_line_of_hundreds_of_points(tmp_path: Path) -> N
     found = power_figure("c", "x", [make_track("A", "A", replace(run, traces=traces))])
     assert found is not None
     assert len(found.svg) < 60_000
+
+
+def test_each_drive_of_a_run_of_several_hosts_has_a_line_of_its_colour(tmp_path: Path) -> None:
+    run = cluster(tmp_path, "A")
+    figure = power_figure("c", "Power", [make_track("A", "A", run)])
+    assert figure is not None
+    drives = [f"{host}: S4EVNX0R90000{n} by meter" for n, host in enumerate(("ada", "bob", "cyd"))]
+    assert figure.legend == [("a", drives[0]), ("b", drives[1]), ("c", drives[2])]
+    assert [*lines(figure.svg)] == drives
+
+
+def test_beside_another_run_the_drives_of_several_hosts_are_one_line(tmp_path: Path) -> None:
+    tracks = [make_track(letter, letter, cluster(tmp_path, letter)) for letter in "AB"]
+    figure = power_figure("c", "Power", tracks)
+    assert figure is not None
+    assert [*lines(figure.svg)] == ["A", "B"]
+    (energy,) = phase_energies(tracks[0].run.record)
+    assert energy.mean_w is not None
+    mean_w = np.mean([read(figure.svg, "A", at + 0.5) for at in range(9)])
+    assert mean_w == pytest.approx(energy.mean_w, rel=0.05)
+
+
+def test_the_energy_of_a_drive_ends_with_the_phase_of_its_own_host(tmp_path: Path) -> None:
+    run = cluster(tmp_path, "A", slow="cyd")
+    figure = energy_figure("c", "Energy", [make_track("A", "A", run)])
+    assert figure is not None
+    (energy,) = phase_energies(run.record)
+    last = figure.table.rows[-1][-1].text
+    scale = 3600.0 if figure.table.columns[-1].title.endswith("Wh") else 1.0
+    assert float(last) * scale == pytest.approx(energy.energy_j, rel=0.01)
+
+
+def test_hosts_have_a_line_each_and_too_many_have_no_chart(tmp_path: Path) -> None:
+    figure = hosts_figure("c", "Rate by host", make_track("A", "A", cluster(tmp_path, "A")))
+    assert figure is not None
+    assert [*lines(figure.svg)] == ["ada", "bob", "cyd"]
+    many = cluster(tmp_path, "B", names=[f"node{number}" for number in range(7)])
+    assert hosts_figure("c", "Rate by host", make_track("B", "B", many)) is None

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.records import Scenario, make_run, write_run
+from tests.records import (
+    Scenario,
+    cluster_of,
+    make_cluster,
+    make_run,
+    write_made_run,
+    write_run,
+)
 from tests.reports.conftest import render_page
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.run import RunRecord
@@ -20,6 +27,7 @@ from wattload.reports.render.output import FORMS
 from wattload.reports.runs.load import load_runs
 from wattload.reports.runs.redact import Masker
 from wattload.reports.stats.subject import make_subject
+from wattload.results.reading import judged
 
 HOST, SERIAL = "secretbox.corp.example", "SN12345SECRET"
 NAMES = (
@@ -258,6 +266,21 @@ def test_no_name_serial_or_path_is_left_anywhere(tmp_path: Path) -> None:
         assert not re.search(rf"\b{re.escape(secret)}", page), secret
     for mask in ("host-1", "serial-1", "path-1"):
         assert mask in page
+
+
+def test_every_host_of_a_run_is_masked(tmp_path: Path) -> None:
+    hosts = ("db7.corp.example", "db8.corp.example", "vault.other.example")
+    record, traces = make_cluster(cluster_of(*hosts, slow=hosts[2], power="measured", seconds=1.0))
+    command = (*record.command, "--hosts", "db7,db8:2,vault")
+    record = judged(record.model_copy(update={"command": command}))
+    folder = write_made_run(tmp_path / "run", record, traces)
+    page = render_page(load_runs([folder], redact=True))
+    for secret in ("db7", "db8", "vault", "corp", "S4EVNX0R90000"):
+        # Three letters may be part of a digest.
+        assert not re.search(rf"\b{re.escape(secret)}", page), secret
+    for mask in ("host-1", "host-2", "host-3", "serial-3", "host-1,host-2:2,host-3"):
+        assert mask in page
+    assert "The slowest host was host-3: " in page
 
 
 def test_without_redact_all_of_it_is_shown(tmp_path: Path) -> None:

@@ -1,0 +1,156 @@
+"""Runs of several hosts: what each host did, and which one was the slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from wattload.core.power import Evidence
+from wattload.core.record.run import RunRecord
+from wattload.core.units import Unit
+from wattload.reports.blocks import Block, Cell, Heading, Paragraph, Section, Table, listing
+from wattload.reports.charts.timeline import Track, hosts_figure
+from wattload.reports.runs.energy import Energy, energy_text
+from wattload.reports.runs.hosts import HostShare, shares_of, slowest_of, whole_share
+from wattload.reports.sections.first import tracks_of
+from wattload.reports.sections.wording import anchor
+from wattload.reports.stats.subject import Group, Subject, lettered
+from wattload.results.labels import label, workload_title
+from wattload.results.quantity import (
+    MISSING,
+    counted,
+    percent,
+    quantity,
+    with_uncertainty,
+)
+
+DRIVES_MAX = 4
+"""The most drives of a host that are named; of more, only their number is given."""
+
+
+def hosts_section(subject: Subject) -> Section | None:
+    """Return what each host did in a run of each arm; ``None`` without a run of several hosts."""
+    blocks: list[Block] = []
+    for group in subject.groups:
+        for track in tracks_of(subject, group):
+            if found := list(_blocks(track, group)):
+                title = workload_title(group.workload) if len(subject.groups) > 1 else ""
+                arm = lettered(track.letter, track.name) if len(group.arms) > 1 else ""
+                heading = ", ".join(filter(None, (title, arm)))
+                blocks += [Heading(heading)] * bool(heading)
+                blocks += found
+    if not blocks:
+        return None
+    return Section(anchor="by-host", title="Hosts", blocks=blocks, open=True)
+
+
+def _blocks(track: Track, group: Group) -> Iterator[Block]:
+    yield from host_blocks(track.run.record)
+    name = anchor("by-host", group.workload, track.letter)
+    if figure := hosts_figure(name, f"{workload_title(group.workload)}: rate by host", track):
+        yield figure
+
+
+def host_blocks(record: RunRecord) -> list[Block]:
+    """Return a row for each host with a total, and the slowest one; empty for a single host."""
+    shares = shares_of(record)
+    if not shares:
+        return []
+    text = slowest_text(record)
+    return [
+        *([Paragraph(text)] if text else []),
+        hosts_table(record, (*shares, whole_share(record))),
+    ]
+
+
+def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
+    """Return a table of hosts, the last row of which is their total."""
+    whole = rows[-1]
+    known = [each.energy for each in rows if each.energy is not None]
+    has_energy = any(energy_text(energy) != MISSING for energy in known)
+    measurand = "for the work" if any(e.work_j is not None for e in known) else "in the window"
+    values: dict[str, Callable[[HostShare], str | Cell]] = {
+        "host": lambda each: each.name,
+        "#ranks": lambda each: str(each.rank_count),
+        "drives": lambda each: drives_text(each) if each is not whole else "",
+        **(
+            {"#read": lambda each: quantity(each.read_bytes, Unit.BYTES)}
+            if whole.read_bytes
+            else {}
+        ),
+        **(
+            {"#written": lambda each: quantity(each.written_bytes, Unit.BYTES)}
+            if whole.written_bytes
+            else {}
+        ),
+        "#bytes ÷ active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
+        **(
+            {f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand)}
+            if has_energy
+            else {}
+        ),
+        "#clock": lambda each: clock_text(record, each),
+    }
+    words = {each.words for each in known if each.evidence is not Evidence.NONE}
+    note = "In timed phases; active is the time in which any rank of the host was in one. "
+    if has_energy:
+        note += f"Energy: {'; '.join(sorted(words))}. "
+    note += "Clock: how far its times may be off on the first host's clock."
+    return listing("By host", rows, values, note)
+
+
+def drives_text(share: HostShare) -> str:
+    """Return a host's drives by name, or their number if they are many."""
+    if len(share.drives) > DRIVES_MAX:
+        return counted(len(share.drives), "drive")
+    return ", ".join(share.drives) or MISSING
+
+
+def _energy(energy: Energy | None, measurand: str) -> Cell:
+    """Return an energy with its uncertainty, with a remark if it is not of the usual measurand."""
+    if energy is None or energy_text(energy) == MISSING:
+        return Cell(MISSING, remark="" if energy is None else energy.reason)
+    text, own = energy_words(energy)
+    return Cell(text, remark="" if own == measurand else own)
+
+
+def energy_words(energy: Energy) -> tuple[str, str]:
+    """Return an energy for the work, or else in the window, with its uncertainty; and which."""
+    if energy.work_j is not None:
+        text = with_uncertainty(energy.work_j, energy.work_uncertainty_j, Unit.JOULES)
+        return text, "for the work"
+    if energy.energy_j is None:
+        return energy_text(energy), "in the window"
+    return with_uncertainty(energy.energy_j, energy.uncertainty_j, Unit.JOULES), "in the window"
+
+
+def clock_text(record: RunRecord, share: HostShare) -> str:
+    """Return how well a host's clock is known on the first host's."""
+    if share.name == record.hosts[0].facts.name:
+        return "reference"
+    if share.clock_bound_s is None:
+        return "unknown"
+    return f"± {quantity(share.clock_bound_s, Unit.SECONDS, 2)}"
+
+
+def slowest_text(record: RunRecord) -> str:
+    """Return a sentence on the slowest host and the spread of rates; empty without one."""
+    found = slowest_of(record)
+    if found is None:
+        return ""
+    phase = label(found.phase)
+    share = percent(found.behind_s / found.seconds, 2)
+    behind = f"{quantity(found.behind_s, Unit.SECONDS, 3)} ({share})"
+    rate = quantity(found.rates[found.host], Unit.BYTES_PER_SECOND)
+    others = [rate for host, rate in found.rates.items() if host != found.host]
+    ends = [quantity(end, Unit.BYTES_PER_SECOND) for end in (min(others), max(others))]
+    opening = f"All hosts ended {phase} within {behind}; the slowest was {found.host},"
+    if found.is_last:
+        opening = (
+            f"The slowest host was {found.host}: it ended {phase} {behind} after {found.first}, "
+            "the first to end,"
+        )
+    return (
+        f"{opening} at {rate}; the other{'s' * (len(others) > 1)} reached "
+        f"{' to '.join(dict.fromkeys(ends))}. The hosts' rates span {percent(found.spread, 2)} of "
+        "their mean."
+    )
