@@ -14,12 +14,12 @@ PACE_S = 0.2
 """The step that keeps the ranks to about half a core in all, so that no CPU is short."""
 
 
-def comparisons(target: Path) -> Iterator[Comparison]:
-    """Compare the rates of the same ranks, on a host each or all on one."""
+def comparisons(_: Path) -> Iterator[Comparison]:
+    """Compare the rates of the same ranks, on a host each or all on one; drives are in memory."""
     reason = missing()
     if reason is not None:
         raise NotMeasuredError(reason)
-    with running_hosts(target) as cluster:
+    with running_hosts() as cluster:
         for pace, step_s, goal in (("paced", PACE_S, 0.95), ("unpaced", 0.0, None)):
             options = [
                 *("workload=unet3d", "scale=demo", "workload.file_count=84", "workload.epochs=10"),

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NAMES = ("node1", "node2", "node3")
 DRIVE = "/mnt/drive"
-"""Where each host has its own drive, a loop device with ext4."""
+"""Where each host has its own drive of 2 GiB in memory, a loop device with ext4."""
 RUNS = "/tmp/runs"
 """Where each host has the records of its runs."""
 RUN = (
@@ -30,7 +30,6 @@ RUN = (
     *(f"target.path={DRIVE}", f"runs={RUNS}"),
 )
 VARIABLES = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state"}
-DRIVE_BYTES = 2 << 30
 DEADLINE_S = 60.0
 INIT = ("sleep infinity", "sshd: /usr/sbin/sshd [listener]")
 
@@ -169,13 +168,9 @@ class Cluster:
 
 
 @contextmanager
-def running_hosts(drives: Path | None = None) -> Iterator[Cluster]:
-    """Make the hosts. Nothing of them is left in the end; if this process is killed, only files.
-
-    Args:
-        drives: where the files of their drives are; a temporary folder if it is not given.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="wattload-hosts-", dir=drives))
+def running_hosts() -> Iterator[Cluster]:
+    """Make the hosts. Nothing of them is left in the end; if this process is killed, only files."""
+    folder = Path(tempfile.mkdtemp(prefix="wattload-hosts-"))
     switch = None
     try:
         _lay_out(folder)
@@ -217,24 +212,17 @@ def launcher(
 
 
 def _lay_out(folder: Path) -> None:
-    """Write what the hosts have in common, and an image of a drive for each."""
+    """Write what the hosts have in common."""
     folder.chmod(0o755)
     lines = [f"10.77.0.{number} {name}\n" for number, name in enumerate(NAMES, start=1)]
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
     key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")]
     subprocess.run(key, check=True)
-    for name in NAMES:
-        image = folder / f"{name}.image"
-        with image.open("wb") as file:
-            file.truncate(DRIVE_BYTES)
-        # Whatever the kernel would write later counts as the drive's writes.
-        at_once = ["-E", "lazy_itable_init=0,lazy_journal_init=0"]
-        subprocess.run(["mkfs.ext4", "-q", *at_once, str(image)], check=True)
 
 
 def _loop_devices(folder: Path) -> str:
     listed = subprocess.run(["losetup", "--all"], capture_output=True, text=True, check=True)
-    return "\n".join(line for line in listed.stdout.splitlines() if str(folder) in line)
+    return "\n".join(line for line in listed.stdout.splitlines() if folder.name in line)
 
 
 def _wait(condition: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
