@@ -60,6 +60,10 @@ _MPI_SETTINGS = {
 PMIX_VARIABLE = "PMIX_NAMESPACE"
 """The name of a job whose launcher connects processes by PMIx, as Open MPI's does, and Slurm's."""
 
+_SLURM_SETTING = ("MPIR_CVAR_CH4_NETMOD", "ofi")
+"""MPICH 5.0 publishes addresses of UCX with whatever follows them in memory, which Slurm's PMI may
+refuse. Those of libfabric are short."""
+
 ALONE = "or set ranks=1 to run this process alone"
 
 
@@ -85,6 +89,8 @@ def connect(ranks: int | None, *, measures: bool = True) -> World:
             f"a launcher numbered this process ({rank}={os.environ[rank]}), but {size} is not set, "
             f"so how many it started is unknown; keep both variables, remove both, {ALONE}"
         )
+    if sizes[-1].launcher == SRUN:
+        os.environ.setdefault(*_SLURM_SETTING)
     with interrupts.blocked(), _deadline(CONNECT_TIMEOUT_S):
         try:
             mpi = _initialized()
