@@ -61,6 +61,8 @@ _JOULES_TEXT = re.compile(r"[\d#] J\b")
 _JOULES = "Findings are quoted from the records, with energies in J: 1 Wh is 3600 J."
 
 _WORST_FIRST: tuple[Verdict, ...] = ("fail", "warn", "not_checked", "pass")
+_NAMES_MAX = 6
+"""The most checks of one finding that are told apart; of more, the others are counted."""
 _LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
 """A number that is a word of its own: ``3648.91``, but not the 2 of ``nvme2``."""
 
@@ -138,9 +140,13 @@ def _checks(subject: Subject) -> Iterator[Block]:
             else "",
             anchor="trust-checks",
         )
-    passed = [name for name, checks in found.items() if _worst(checks).verdict == "pass"]
+    passed = {name for name, checks in found.items() if _worst(checks).verdict == "pass"}
     if passed:
-        names = joined_names(passed, (run.record for run in subject.runs))
+        of_runs = [
+            joined_names([each.name for each in record.checks if each.name in passed], record)
+            for record in (run.record for run in subject.runs)
+        ]
+        names = unique(name for own in of_runs for name in own)
         text = ", ".join(name.replace("_", " ") for name in names)
         yield Fold(
             f"{counted(len(passed), 'check')} passed in every run",
@@ -175,6 +181,8 @@ def check_names(names: Sequence[str], sources: Collection[str]) -> str:
     columns = zip(*words, strict=False)
     common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     rests = [_join(each[common:], sources) for each in words]
+    if len(rests) > _NAMES_MAX:
+        rests = [*rests[: _NAMES_MAX - 1], f"{len(rests) - _NAMES_MAX + 1} more"]
     if not common or not all(rests):  # a single name has no rest
         return listed([_join(each, sources) for each in words])
     return f"{' '.join(words[0][:common])} ({listed(rests)})"

@@ -97,15 +97,30 @@ def device_text(record: RunRecord, host: str, device: str) -> str:
     return device if len(record.hosts) == 1 else f"{device} of {host}"
 
 
-def joined_names(checks: Iterable[str], records: Iterable[RunRecord]) -> list[str]:
+def split_name(record: RunRecord, check: str) -> tuple[str, str]:
+    """Return the name of a check without its host and that one's drive, and the host.
+
+    The host is empty, and the name is whole, in a run of one host and for a check of the run.
+    """
+    hosts = [each.facts.name for each in record.hosts] if len(record.hosts) > 1 else []
+    host = next((host for host in hosts if check.endswith(f"_{host}")), "")
+    if not host:
+        return check, ""
+    name = check.removesuffix(f"_{host}")
+    for controller in record.controllers:
+        if controller.facts.host == host:
+            name = f"{name}_".replace(f"_{controller.facts.serial}_", "_").removesuffix("_")
+    return name, host
+
+
+def joined_names(checks: Iterable[str], record: RunRecord) -> list[str]:
     """Return the names of checks, those of several hosts as one: ``short_run_read (3 hosts)``."""
-    hosts = {host.facts.name for each in records if len(each.hosts) > 1 for host in each.hosts}
-    found: dict[str, list[str]] = {}
-    for name in checks:
-        host = next((host for host in hosts if name.endswith(f"_{host}")), None)
-        found.setdefault(name if host is None else name.removesuffix(f"_{host}"), []).append(name)
+    found: dict[str, dict[str, str]] = {}
+    for check in checks:
+        name, host = split_name(record, check)
+        found.setdefault(name, {})[host] = check
     return [
-        own[0] if len(own) == 1 else f"{name} ({counted(len(own), 'host')})"
+        next(iter(own.values())) if len(own) == 1 else f"{name} ({counted(len(own), 'host')})"
         for name, own in found.items()
     ]
 

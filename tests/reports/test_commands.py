@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.records import Scenario, write_run
+from tests.records import Scenario, cluster_of, make_cluster, write_made_run, write_run
 from tests.reports.conftest import arm
 from wattload.cli import check, report
 from wattload.core.errors import ConfigError, ForeignFileError, RecordError
@@ -172,6 +172,27 @@ def test_check_folds_equal_lines_and_counts_what_became_of_the_runs(
     assert len([line for line in lines if "clocks_agree" in line]) == 1
     assert any(line.startswith("not checked") and "(4 runs): " in line for line in lines)
     assert lines[-1] == "5 runs: 3 valid, 1 failed check, 1 failed"
+
+
+def test_check_of_several_hosts_folds_what_they_share_and_names_the_one_that_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, traces = make_cluster(cluster_of("ada", "bob", "cyd", slow="bob", power="measured"))
+    counters = tuple(
+        each.model_copy(update={"read_bytes": 0}) if each.host == "cyd" else each
+        for each in record.counters
+    )
+    record = record.model_copy(update={"counters": counters})
+    assert call(check, write_made_run(tmp_path / "run", record, traces)) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert "The slowest host was bob: " in lines[1]
+    assert [line.split(":")[0].strip() for line in lines[2:5]] == ["ada", "bob", "cyd"]
+    names: dict[str, list[str]] = {line[:15].strip(): [] for line in lines}
+    for line in lines[5:]:
+        names[line[:15].strip()].append(line[15:].partition(": ")[0])
+    assert names["fail"] == ["device_bytes_read_read_cyd"]
+    assert "device_bytes_read_read (2 hosts)" in names["pass"]
+    assert "energy_tail_read_meter (3 hosts)" in names["pass"]
 
 
 def test_check_of_a_run_without_a_mandatory_check_is_unproved(

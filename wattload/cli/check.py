@@ -99,6 +99,10 @@ def run(arguments: argparse.Namespace) -> int:
     return RecordError.exit_code if left_out else 0
 
 
+Found = tuple[str, str, "Check"]
+"""The run of a check, its host in a run of several, and the check."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A run, its file checks, and the judgement of MLPerf's rules if they apply."""
@@ -218,37 +222,37 @@ def _progress(record: RunRecord) -> Iterator[str]:
     yield from (limit for limit in record.limits if limit.startswith(LAST_PHASES))
 
 
-def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[tuple[str, Check]]]:
-    """Return the checks of all runs by verdict, name and sentence, worst first, with their runs.
+def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[Found]]:
+    """Return the checks of all runs by verdict, name and sentence, worst first.
 
     Of several runs or hosts, checks that did not fail differ in their figures only: they are one
     line.
     """
-    found: dict[tuple[Verdict, str, str], list[tuple[str, Check]]] = {}
+    from wattload.reports.sections.wording import split_name
+
+    found: dict[tuple[Verdict, str, str], list[Found]] = {}
     for each in judged:
-        record = each.run.record
-        hosts = [host.facts.name for host in record.hosts] if len(record.hosts) > 1 else []
         for check in each.checks:
-            name, said = check.name, check.sentence
-            if check.verdict != "fail":
-                of = next((f"_{host}" for host in hosts if name.endswith(f"_{host}")), "")
-                name = name.removesuffix(of)
-                said = check.cause if of or len(judged) > 1 else said
-            found.setdefault((check.verdict, name, said), []).append((each.run.id, check))
+            name, host = split_name(each.run.record, check.name)
+            if check.verdict == "fail":
+                name, said = check.name, check.sentence
+            else:
+                said = check.cause if host or len(judged) > 1 else check.sentence
+            found.setdefault((check.verdict, name, said), []).append((each.run.id, host, check))
     return dict(sorted(found.items(), key=lambda item: _ORDER.index(item[0][0])))
 
 
-def _finding(name: str, rows: Sequence[tuple[str, Check]], run_count: int) -> Text:
+def _finding(name: str, rows: Sequence[Found], run_count: int) -> Text:
     """Return the line of equal checks: verdict, name, who has it, and the sentence."""
-    _, check = rows[0]
-    runs = Counter(run_id for run_id, _ in rows)
-    host_count = max(runs.values())
+    _, _, check = rows[0]
+    runs = {run_id: {host for each, host, _ in rows if each == run_id} for run_id, _, _ in rows}
+    host_count = max(map(len, runs.values()))
     name = check.name if host_count == 1 else f"{name} ({host_count} hosts)"
     which = ""
     if run_count > 1:
         which = f" ({'all' if len(runs) == run_count else len(runs)} runs)"
         which = f" ({rows[0][0]})" if len(runs) == 1 else which
-    sentences = {each.sentence for _, each in rows}
+    sentences = {each.sentence for *_, each in rows}
     is_passed = check.verdict == "pass" and run_count > 1
     example = "e.g. " if len(sentences) > 1 else ""
     sentence = "" if is_passed else f": {example}{check.sentence}"

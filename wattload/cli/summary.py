@@ -332,10 +332,10 @@ def failures(record: RunRecord) -> Iterator[Line]:
             yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
     warned = [check.name for check in checks if check.verdict == "warn"]
     if warned:
-        yield Line("  warned", printable(", ".join(joined_names(warned, [record]))), "yellow")
+        yield Line("  warned", printable(", ".join(joined_names(warned, record))), "yellow")
     unmade = [c.name for c in checks if c.verdict == "not_checked" and not c.cause]
     if unmade:
-        yield Line("  unchecked", printable(", ".join(joined_names(unmade, [record]))), "cyan")
+        yield Line("  unchecked", printable(", ".join(joined_names(unmade, record))), "cyan")
 
 
 def details(record: RunRecord) -> Iterator[Line]:
