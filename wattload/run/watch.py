@@ -247,18 +247,22 @@ class Watch:
     def _expect_end(self, peer: _Peer, reason: str) -> None:
         """Leave the end to MPI's launcher for a while: it knows the exit status of the run."""
         if not peer.reason:
-            peer.reason, peer.left_s = reason, LOST * self._period_s
-            self._note(reason)
+            peer.left_s = LOST * self._period_s
+            self._spread(peer, reason)
 
     def _lose(self, peer: _Peer) -> None:
         if not peer.reason:
-            peer.reason = (
-                f"nothing was heard from {peer.host} for {MISSED * self._period_s:g} s: the host, "
-                "its network or its first process has stopped"
-            )
-            self._note(peer.reason)
-        self.say_why(peer.reason)
+            silent_s = MISSED * self._period_s
+            why = "the host, its network or its first process has stopped"
+            self._spread(peer, f"nothing was heard from {peer.host} for {silent_s:g} s: {why}")
         self._end(peer.reason)
+
+    def _spread(self, peer: _Peer, reason: str) -> None:
+        peer.reason = reason
+        self._note(reason)
+        for other in self._peers:
+            if other is not peer:
+                other.tell(_END, reason)
 
 
 def end_ranks(pids: Iterable[int], reason: str) -> None:
