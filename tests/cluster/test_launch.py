@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from tests.cluster.hosts import NAMES, RUN, VARIABLES, Cluster
 
-from tests.cluster.hosts import DRIVE, ROOT, RUNS, Cluster
-
-RUN = (
-    *(sys.executable, "-m", "wattload", "run", "--hosts", "node1,node2,node3"),
-    *("workload=null", "power=none", f"target.path={DRIVE}", f"runs={RUNS}"),
-)
-VARIABLES = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state"}
+ON_ALL = (*RUN, "--hosts", ",".join(NAMES), "workload=null", "power=none")
 
 
 def test_all_hosts_that_can_not_be_used_are_named(cluster: Cluster) -> None:
@@ -18,7 +12,7 @@ def test_all_hosts_that_can_not_be_used_are_named(cluster: Cluster) -> None:
     cluster.cut("node2")
     folder = "/tmp/of-node1"
     cluster.on("node1", "mkdir", folder)
-    done = cluster.on("node1", "env", "-C", folder, *RUN, **VARIABLES)
+    done = cluster.on("node1", "env", "-C", folder, *ON_ALL, **VARIABLES)
     assert done.returncode == 2
     first, *hosts = done.stderr.splitlines()
     assert first.startswith("wattload: nothing was started: each host must be reachable by ssh")
