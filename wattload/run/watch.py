@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 from wattload.core import interrupts
@@ -101,15 +103,12 @@ class Watch:
 
     def listen(self) -> Offer:
         """Wait for the other leaders in the background; return what they need to ``connect``."""
-        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        self._listener = socket.create_server(
-            ("", 0),
-            family=family,
-            backlog=len(self._hosts),
-            dualstack_ipv6=family == socket.AF_INET6,
-        )
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        self._listener = socket.create_server(("", 0), family=family, dualstack_ipv6=both)
         self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        accept = partial(self._accept, self._listener)
+        self._selector.register(self._listener, selectors.EVENT_READ, accept)
         offer = Offer(
             addresses=_own_addresses(),
             port=self._listener.getsockname()[1],
@@ -126,7 +125,7 @@ class Watch:
             RunError: none of the root's addresses can be reached.
         """
         failures = []
-        for address in offer.addresses:
+        for address in _nearest_first(offer.addresses):
             try:
                 stream = _connected(address, offer, host)
             except OSError as error:
@@ -170,10 +169,7 @@ class Watch:
             for key, _ in events:
                 if key.fileobj is self._woken:
                     return
-                if key.fileobj is self._listener:
-                    self._accept(self._listener)
-                else:
-                    self._receive(key.data, offer)
+                key.data(offer)
             now_s = time.monotonic()
             awake_s, seen_s = min(now_s - seen_s, self._period_s / 2), now_s
             admitted = [peer for peer in self._peers if peer.host]
@@ -186,8 +182,8 @@ class Watch:
                 for peer in admitted:
                     peer.tell(_BEAT)
 
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):  # it has gone again
+    def _accept(self, listener: socket.socket, _: Offer) -> None:
+        with suppress(OSError):  # it has gone again, or all are there
             self._add(listener.accept()[0], "")
 
     def _add(self, stream: socket.socket, host: str) -> None:
@@ -195,7 +191,7 @@ class Watch:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = _Peer(stream, host, MISSED * self._period_s)
         self._peers.append(peer)
-        self._selector.register(stream, selectors.EVENT_READ, peer)
+        self._selector.register(stream, selectors.EVENT_READ, partial(self._receive, peer))
 
     def _receive(self, peer: _Peer, offer: Offer) -> None:
         try:
@@ -270,7 +266,8 @@ def end_ranks(pids: Iterable[int], reason: str) -> None:
 
     MPI is of no use for that, as its calls may wait for that host too.
     """
-    flush_stderr(f"wattload: {reason}")
+    with suppress(OSError):  # nobody reads it any more
+        flush_stderr(f"wattload: {reason}")
     launchers = _launchers()
     _kill(pids)
     time.sleep(PRINT_S)
@@ -291,14 +288,15 @@ def _launchers() -> list[int]:
     """
     found: list[int] = []
     pid = os.getppid()
-    while pid > 1:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        name = fields[fields.index("(") + 1 : fields.rindex(")")]
-        if name.startswith(LAUNCHERS):
-            found.append(pid)
-        elif found:
-            break
-        pid = int(fields[fields.rindex(")") + 1 :].split()[1])
+    with suppress(OSError):  # it has ended, or is hidden
+        while pid > 1:
+            fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+            name = fields[fields.index("(") + 1 : fields.rindex(")")]
+            if name.startswith(LAUNCHERS):
+                found.append(pid)
+            elif found:
+                break
+            pid = int(fields[fields.rindex(")") + 1 :].split()[1])
     return found
 
 
@@ -320,11 +318,27 @@ def _connected(address: str, offer: Offer, host: str) -> socket.socket:
     return stream
 
 
+def _nearest_first(addresses: Sequence[str]) -> list[str]:
+    """Return another host's addresses without those that this one has too, such as a bridge's.
+
+    First come those that begin like an address of this host: the others may lead nowhere.
+    """
+    own = [ip_address(each) for each in _own_addresses()]
+
+    def common_bits(address: str) -> int:
+        other = ip_address(address)
+        apart = [int(other) ^ int(each) for each in own if each.version == other.version]
+        return other.max_prefixlen - min(apart, default=(1 << other.max_prefixlen) - 1).bit_length()
+
+    return sorted({*addresses} - {*map(str, own)}, key=common_bits, reverse=True)
+
+
 def _own_addresses() -> tuple[str, ...]:
     """Return this host's addresses in networks: not those of the host itself or of one link."""
+    found: list[str] = []
     with suppress(OSError):
         table = Path("/proc/net/fib_trie").read_text(encoding="ascii")
-        found = re.findall(r"\|-- (\S+)\n +/32 host LOCAL", table)
+        found += re.findall(r"\|-- (\S+)\n +/32 host LOCAL", table)
     with suppress(OSError):
         for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
             digits, _, _, scope, *_ = line.split()
