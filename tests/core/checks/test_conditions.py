@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.checks.changed_records import changed, check, record_of, utilisations
-from tests.records import Scenario, make_run, of_windows
+from tests.records import Scenario, cluster_of, make_cluster, make_run, of_windows
 from wattload.core.checks.conditions import (
     LONGEST_GAP_S,
     pair_together,
@@ -255,6 +255,17 @@ def test_processes_that_did_not_run_fail(
     found = check(stopped_for(record_of(seconds=34.0), *seconds), "ran_throughout")
     assert found.verdict == verdict
     assert words in found.sentence
+
+
+def test_the_host_of_a_process_that_did_not_run_is_named() -> None:
+    record, _ = make_cluster(cluster_of("ada", "bob", ranks=2, seconds=34.0))
+    spans = tuple(
+        span.model_copy(update={"stopped_s": 30.0 if span.rank == 3 else 0.0})
+        for span in record.spans
+    )
+    found = check(changed(record, spans=spans), "ran_throughout")
+    assert found.verdict == "fail"
+    assert "the own process of rank 3 on bob did not run for 30.0 s" in found.sentence
 
 
 def test_under_a_second_is_no_finding_in_a_short_phase() -> None:
