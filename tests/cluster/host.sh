@@ -9,13 +9,13 @@ mount -t proc proc /proc
 hostname "$name"
 
 mount -t tmpfs tmpfs /mnt
-mkdir /mnt/drive /mnt/folder /mnt/checkout
+mkdir /mnt/folder /mnt/checkout
 # A drive in memory is a device of its own: over a file on a disk, the disk that all hosts share counts.
 image=/mnt/$(basename "$folder").image
 truncate --size 2G "$image"
 # Whatever the kernel would write later counts as the drive's writes.
 mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$image"
-mount -o loop "$image" /mnt/drive
+mount -o loop "$image" /srv
 mount --bind "$folder" /mnt/folder
 mount --bind "$checkout" /mnt/checkout
 for own in /run /tmp /dev/shm /etc/ssh ~/.ssh; do

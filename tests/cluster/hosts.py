@@ -21,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("node1", "node2", "node3")
-DRIVE = "/mnt/drive"
-"""Where each host has its own drive of 2 GiB in memory, a loop device with ext4."""
+DRIVE = "/srv"
+"""Where each host has its own drive, of 2 GiB in memory: a loop device with ext4."""
 RUNS = "/tmp/runs"
 """Where each host has the records of its runs."""
 RUN = (
@@ -30,7 +30,7 @@ RUN = (
     *(f"target.path={DRIVE}", f"runs={RUNS}"),
 )
 VARIABLES = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state"}
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 INIT = ("sleep infinity", "sshd: /usr/sbin/sshd [listener]")
 
 
@@ -159,7 +159,9 @@ class Cluster:
     def clear_files(self) -> None:
         """Empty the drives, ``/tmp`` and ``/dev/shm`` of all hosts."""
         for host in NAMES:
-            self.on(host, "sh", "-c", f"rm -rf {DRIVE}/* /tmp/* /dev/shm/*")
+            self.on(
+                host, "sh", "-c", f"mountpoint -q {DRIVE} && rm -rf {DRIVE}/* /tmp/* /dev/shm/*"
+            )
 
     def _ip(self, *words: str) -> None:
         subprocess.run(

@@ -1,0 +1,103 @@
+"""What keeps hosts from making one run is named, with the host, before a byte is written."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.hosts import DRIVE, NAMES, ROOT, RUN, RUNS, VARIABLES, Cluster
+from tests.run.running import run_folders
+from wattload import __version__
+
+NULL = ("workload=null", "power=none")
+TRAINING = ("workload=unet3d", "scale=demo", "power=none")
+
+
+@contextmanager
+def changed(cluster: Cluster, change: str, back: str) -> Iterator[None]:
+    """Change the second host by a shell command, and change it back."""
+    assert cluster.on("node2", "sh", "-ec", change).returncode == 0
+    try:
+        yield
+    finally:
+        assert cluster.on("node2", "sh", "-ec", back).returncode == 0
+
+
+def sentences(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert "Traceback" not in done.stderr
+    return [line for line in done.stderr.splitlines() if line.startswith("wattload: ")]
+
+
+def refusal(cluster: Cluster, *settings: str) -> str:
+    """Return the one sentence of a run that was refused, and wrote nothing on any host."""
+    done = cluster.mpirun(*settings)
+    (sentence,) = sentences(done)
+    assert done.returncode == 2, done
+    for name in NAMES:
+        assert not run_folders(cluster.files(name, RUNS))
+        assert not list(cluster.files(name, DRIVE).glob("wattload-data/*/*.npz"))
+    return sentence
+
+
+def test_a_target_that_is_not_mounted_on_one_host(cluster: Cluster) -> None:
+    mount = f"mount -o loop /mnt/{cluster.folder.name}.image {DRIVE}"
+    with changed(cluster, f"umount {DRIVE}", mount):
+        sentence = refusal(cluster, *NULL)
+    assert "node2: " in sentence
+    assert "target.allow_unmounted=true" in sentence
+
+
+def test_a_target_that_is_read_only_on_one_host(cluster: Cluster) -> None:
+    remount = f"mount -o remount,{{}} {DRIVE}"
+    with changed(cluster, remount.format("ro"), remount.format("rw")):
+        sentence = refusal(cluster, *TRAINING)
+    assert "node2: " in sentence
+    assert "read-only" in sentence.lower()
+
+
+def test_another_version_on_one_host(cluster: Cluster) -> None:
+    file = ROOT / "wattload/__init__.py"
+    other = (
+        f"sed 's/{__version__}/9.9.9/' {file} > /run/other.py && mount --bind /run/other.py {file}"
+    )
+    with changed(cluster, other, f"umount {file}"):
+        sentence = refusal(cluster, *NULL)
+    assert "node2: wattload is 9.9.9" in sentence
+    assert f"{__version__}" in sentence
+
+
+def test_two_hosts_of_one_name(cluster: Cluster) -> None:
+    with changed(cluster, "hostname node1", "hostname node2"):
+        assert "2 hosts are named node1" in refusal(cluster, *NULL)
+
+
+def test_no_space_on_one_host(cluster: Cluster) -> None:
+    fill = f"fallocate -l $(($(stat -f -c %a*%S {DRIVE}) - 30000000)) {DRIVE}/full"
+    with changed(cluster, fill, f"rm {DRIVE}/full"):
+        sentence = refusal(cluster, *TRAINING)
+    assert "node2: " in sentence
+    assert "free" in sentence
+
+
+def test_a_workload_of_one_host_on_three(cluster: Cluster) -> None:
+    sentence = refusal(cluster, "workload=random_write", "power=none")
+    assert "one host" in sentence
+
+
+@pytest.mark.parametrize("named", ["node1,node4", "node1,nowhere.invalid"])
+def test_a_name_that_does_not_resolve(cluster: Cluster, named: str) -> None:
+    done = cluster.on("node1", *RUN, "--hosts", named, *NULL, **VARIABLES)
+    assert done.returncode == 2
+    assert named.partition(",")[2] in done.stderr
+    assert "resolve" in done.stderr.lower()
+
+
+def test_a_host_that_refuses_ssh(cluster: Cluster) -> None:
+    with changed(cluster, "kill $(cat /run/sshd.pid)", "/usr/sbin/sshd"):
+        done = cluster.on("node1", *RUN, "--hosts", ",".join(NAMES), *NULL, **VARIABLES)
+    assert done.returncode == 2
+    assert "node2: " in done.stderr
+    assert "refused" in done.stderr
