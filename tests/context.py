@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wattload.core.record.target import TargetFacts
@@ -15,7 +17,8 @@ from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import Target, TargetKind
 from wattload.core.workload import Communicator, Mark, RawDrive
 from wattload.run.power_session import Sampling
-from wattload.run.process import ProcessContext
+from wattload.run.process import Peers, ProcessContext
+from wattload.run.ranks import LocalCommunicator
 
 if TYPE_CHECKING:
     from wattload.run.progress import Board
@@ -24,25 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 C = TypeVar("C")
-
-
-class LocalCommunicator:
-    """A world of one rank."""
-
-    rank = 0
-    world_size = 1
-
-    def barrier(self) -> None:
-        pass
-
-    def gather(self, value: T) -> list[T]:
-        return [value]
-
-    def all_gather(self, value: T) -> list[T]:
-        return [value]
-
-    def broadcast(self, value: T) -> T:
-        return value
 
 
 class NoReporter:
@@ -79,7 +63,7 @@ class NoReporter:
 
 
 def process_of(
-    communicator: Communicator, reporter: NoReporter | None = None, *, samples: bool = True
+    communicator: Peers, reporter: NoReporter | None = None, *, samples: bool = True
 ) -> ProcessContext:
     """Return the process of a rank on the host "box"."""
     return ProcessContext(
@@ -96,8 +80,15 @@ def process_of(
 class ThreadCommunicator:
     """One rank of a world of threads; make all with ``world``, run them with ``run_ranks``."""
 
-    def __init__(self, rank: int, barrier: threading.Barrier, values: list[Any]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        barrier: threading.Barrier,
+        values: list[Any],
+        queues: Mapping[tuple[int, int], Queue[Any]],
+    ) -> None:
         self.rank = rank
+        self._queues = queues
         self.world_size = len(values)
         self._barrier = barrier
         self._values = values
@@ -105,7 +96,8 @@ class ThreadCommunicator:
     @staticmethod
     def world(size: int) -> list[ThreadCommunicator]:
         barrier, values = threading.Barrier(size, timeout=60), [None] * size
-        return [ThreadCommunicator(rank, barrier, values) for rank in range(size)]
+        queues = {(a, b): Queue[Any]() for a, b in product(range(size), repeat=2)}
+        return [ThreadCommunicator(rank, barrier, values, queues) for rank in range(size)]
 
     def barrier(self) -> None:
         self._barrier.wait()
@@ -123,6 +115,15 @@ class ThreadCommunicator:
 
     def broadcast(self, value: T) -> T:
         return self.all_gather(value)[0]
+
+    def send(self, value: object, rank: int) -> None:
+        self._queues[self.rank, rank].put(value)
+
+    def wait(self, rank: int) -> None:
+        pass
+
+    def receive(self, rank: int) -> Any:
+        return self._queues[rank, self.rank].get(timeout=60)
 
     def abort(self) -> None:
         """Let the other ranks fail instead of waiting for one that has failed."""

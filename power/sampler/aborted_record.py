@@ -55,10 +55,11 @@ class RankEvents:
     """The content of all ranks' journals: finished phases, and those still open at the end.
 
     ``failures`` are the ranks' reasons why the run ended, with their times: the first rank to fail
-    may have made the others fail.
+    may have made the others fail. ``ranks`` are the ranks that have a journal here.
     """
 
     spans: list[PhaseSpan] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
     open_phases: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     failures: list[tuple[int, Status, str]] = field(default_factory=list)
@@ -91,7 +92,7 @@ def finish_in(
             "status_reason": f"{reason.rstrip('.')}. {outcomes}" if outcomes else reason,
             "finished_utc": utc_text(),
             "spans": (*draft.spans, *contents.spans),
-            "limits": (*draft.limits, *_limits(contents), *raw_writes),
+            "limits": (*draft.limits, *_limits(draft, contents), *raw_writes),
             "power": draft.power.model_copy(update={"states": _merged(draft.power.states, states)}),
         }
     )
@@ -144,6 +145,8 @@ def _read_journal(name: str, lines: Sequence[bytes], contents: RankEvents) -> No
         except (ValueError, TypeError, KeyError, RecursionError):
             contents.unreadable.append(f"{name}, line {number}")
     rank = Path(name).stem.removeprefix("journal-")
+    if rank.isdecimal():
+        contents.ranks.add(int(rank))
     contents.open_phases += [f"rank {rank} in phase {phase}" for phase, _ in begun.elements()]
 
 
@@ -166,7 +169,11 @@ def _take_event(
             begun[key] = max(0, begun[key] - 1)
 
 
-def _limits(contents: RankEvents) -> Iterator[str]:
+def _limits(draft: RunRecord, contents: RankEvents) -> Iterator[str]:
+    here = {each.host for each in draft.ranks if each.rank in contents.ranks}
+    elsewhere = sorted({each.host for each in draft.ranks} - here) if here else []
+    if elsewhere:
+        yield f"What the ranks on {_listed(elsewhere)} did is in this run's folder there."
     if contents.open_phases:
         yield f"{LAST_PHASES} {_listed(contents.open_phases)}: how much moved there is unknown."
     if contents.unreadable:

@@ -29,6 +29,9 @@ from wattload.core.files import open_folder
 from wattload.core.power import EVIDENCE_RANK, Channel, Evidence, Sample, SourceFacts
 from wattload.core.units import KIB, NS_PER_S
 
+SAMPLES_PATTERN = "samples-*.jsonl"
+"""A host's samples in a run's folder."""
+
 SCHEMA_VERSION = 1
 SAMPLE_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
 
@@ -135,7 +138,7 @@ class SampleFile:
 
 def samples_name(host: str) -> str:
     """Return the name of a host's samples file in a run's folder."""
-    return f"samples-{_UNSAFE.sub('_', host)}.jsonl"
+    return SAMPLES_PATTERN.replace("*", _UNSAFE.sub("_", host))
 
 
 class BackgroundWriter:
@@ -203,7 +206,7 @@ def last_samples(path: Path) -> list[Sample]:
 
 def samples_of_host(folder: Path, host: str) -> Path | None:
     """Return the samples file of ``host`` in a run's folder, ``None`` if there is none."""
-    for path in sorted(folder.glob("samples-*.jsonl")):
+    for path in sorted(folder.glob(SAMPLES_PATTERN)):
         with path.open(encoding="utf-8") as file:
             head = file.readline()
         if head.endswith("\n") and from_json(head)["host"] == host:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.context import LocalCommunicator
 from wattload.cli import progress
 from wattload.cli.progress import Frame, Rates, View, live_progress
 from wattload.run.progress import Board, RankProgress, Standing, gather_board
+from wattload.run.ranks import LocalCommunicator
 
 GB = 10**9
 

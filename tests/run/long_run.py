@@ -38,7 +38,7 @@ from wattload.run import phases
 from wattload.run.compose import compose
 from wattload.run.phases import BIN_NS, PhaseRecorder
 from wattload.run.power_session import IdleTimes, PowerReport
-from wattload.run.record import Findings, Header, Order, RankReport, conclude
+from wattload.run.record import Findings, Header, HostReport, Order, RankReport, conclude
 
 START_NS = 1_000 * NS_PER_S
 LEAD_S = 60
@@ -174,15 +174,14 @@ def main(folder: Path, hours: float, sensor: str) -> None:
         workload="checkpoint",
         world_size=1,
     )
-    own = RankReport(
+    rank = RankReport(
         rank=rank_facts(0, "box", 1.0),
         marked=recorder.spans,
         traffic=recorder.traffic_of_phases(),
-        capture=None,
-        power=report(sensor),
     )
+    own = HostReport(folder=folder, ranks=[rank], capture=None, power=report(sensor), load=None)
     began_s = time.monotonic()
-    record, _ = conclude(header, [own], Findings())
+    record, _ = conclude(header, lambda place: [own], Findings())
     energies = {e.phase: e.energy_j or e.upper_j for e in record.power.energy if e.chosen}
     found = {
         "before_bytes": before,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,17 @@ import pytest
 from tests.power.energy_facts import facts, window
 from tests.power.energy_traces import samples_of, traces
 from wattload.core.errors import RecordError
-from wattload.core.power import Channel, Counter
-from wattload.core.record.energy import PowerSourceRecord
-from wattload.core.record.phase import TraceFile
+from wattload.core.power import Channel, Counter, Sample
+from wattload.core.record.energy import PowerSection, PowerSourceRecord
+from wattload.core.record.phase import PhaseWindow, TraceFile
 from wattload.power.config import PowerConfig
 from wattload.power.energy.trace import Trace, TraceKey
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import SAMPLE_COLUMNS
-from wattload.run.energy import HostTraces, Measured, power_section
+from wattload.run.energy import HostTraces, Measured, energy_of_host, power_section
+from wattload.run.phases import PhaseTraffic
 from wattload.run.power_session import IdleTimes, PowerReport
-from wattload.run.traces import read_power, write_power
+from wattload.run.traces import RunTraces, read_power
 
 TIMES_S = np.round(np.arange(-20, 640) / 10, 6)
 
@@ -72,6 +73,24 @@ def report(before: int | None, after: int | None, *, finished: bool = True) -> P
     )
 
 
+def section_of(
+    report: PowerReport,
+    windows: Sequence[PhaseWindow],
+    samples: HostTraces,
+    traffic: Sequence[PhaseTraffic] = (),
+) -> PowerSection:
+    """Return the power section of a run on one host."""
+    config = PowerConfig()
+    return power_section(config, [energy_of_host(config, report, windows, samples, traffic)])
+
+
+def write_power(folder: Path, samples: Mapping[str, Sequence[Sample]]) -> TraceFile:
+    with RunTraces(folder) as written:
+        for host, own in samples.items():
+            written.add_power(host, own)
+    return next(file for file in written.files() if file.name == "power")
+
+
 FAILED = [None if 20 <= time_s < 22 else 10 * (time_s + 3) for time_s in TIMES_S]
 SAMPLES = samples_of(TIMES_S, FAILED, channel=Channel.ENERGY_J)
 
@@ -84,9 +103,9 @@ def test_a_drive_with_more_power_cycles_than_before_was_restarted() -> None:
 
 
 def test_what_a_counter_grew_by_over_a_reset_is_not_covered() -> None:
-    work, by_host = window("work", 0, 60, host="box"), {"box": traces(SAMPLES)}
+    work, samples = window("work", 0, 60, host="box"), traces(SAMPLES)
     for cycles, coverage in ((7, 1.0), (8, 57.9 / 60)):
-        section = power_section(PowerConfig(), [report(7, cycles)], [work], by_host, [])
+        section = section_of(report(7, cycles), [work], samples)
         (energy,) = section.energy
         assert energy.coverage is not None
         assert abs(energy.coverage - coverage) < 1e-3
@@ -97,9 +116,9 @@ def test_a_reset_reaches_the_whole_run_and_idleness_too() -> None:
         window("idle", 10, 30, timed=False, host="box"),
         window("work", 32, 60, host="box"),
     ]
-    by_host = {"box": traces(SAMPLES)}
+    samples = traces(SAMPLES)
     for cycles, missed_s in ((7, 0.0), (8, 2.1)):
-        section = power_section(PowerConfig(), [report(7, cycles)], windows, by_host, [])
+        section = section_of(report(7, cycles), windows, samples)
         (whole,), (idle,) = section.whole_run, section.idle
         assert whole.coverage is not None
         assert idle.coverage is not None
@@ -118,9 +137,7 @@ def test_a_rest_may_overlap_the_phase_of_its_pause_and_no_other() -> None:
     ]
     scrub = window("scrub", 20, 25, timed=False, host="box")
     reasons = [
-        power_section(PowerConfig(), [report(7, 7)], each, {"box": traces(SAMPLES)}, [])
-        .energy[0]
-        .missing.get("tail_j", "")
+        section_of(report(7, 7), each, traces(SAMPLES)).energy[0].missing.get("tail_j", "")
         for each in (windows, [*windows, scrub])
     ]
     assert "ran in its rest" not in reasons[0]

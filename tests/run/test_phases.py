@@ -11,7 +11,7 @@ import pytest
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import ns, samples_of, traces
 from tests.records import Scenario, make_run
-from tests.run.test_energy import report
+from tests.run.test_energy import report, section_of
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Channel, Evidence
 from wattload.core.record.phase import PhaseWindow, phase_windows
@@ -19,8 +19,6 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy, moved_bytes
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark
-from wattload.power.config import PowerConfig
-from wattload.run.energy import power_section
 from wattload.run.phases import (
     BIN_NS,
     OpenPhase,
@@ -152,12 +150,8 @@ def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
     opened = made.opened.model_copy(
         update={"sources": (source.model_copy(update={"facts": instant, "name": "meter"}),)}
     )
-    section = power_section(
-        PowerConfig(),
-        [replace(made, opened=opened)],
-        windows,
-        {"box": traces(samples)},
-        recorder.traffic_of_phases(),
+    section = section_of(
+        replace(made, opened=opened), windows, traces(samples), recorder.traffic_of_phases()
     )
     energies = {each.phase: each for each in section.energy}
     for window in windows:

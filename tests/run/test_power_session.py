@@ -12,6 +12,7 @@ import pytest
 from tests.power.control.recovery_host import LEFT
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import traces
+from tests.run.test_energy import section_of
 from wattload.core.errors import PowerError
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, Sensor
@@ -25,7 +26,7 @@ from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.protocol import FinishReply, OpenReply
 from wattload.power.sampler.samples import SampleFile, SampleLines, read_samples
 from wattload.run import power_session
-from wattload.run.energy import HostTraces, power_section, sample_files
+from wattload.run.energy import HostTraces, energy_of_host, power_section
 from wattload.run.phases import PhaseRecorder
 from wattload.run.power_session import IdleTimes, PowerReport, PowerSession, Sampling
 
@@ -124,10 +125,9 @@ def _recorder() -> PhaseRecorder:
     return PhaseRecorder(host="box", rank=0, tree=ProcessTree(), read_stats=lambda: stats)
 
 
-def _samples(folder: Path, report: PowerReport) -> dict[str, HostTraces]:
-    """Return what the sampler has written, as traces by host."""
-    files = sample_files(folder, [report])
-    return {host: traces(read_samples(path)) for host, path in files.items()}
+def _samples(folder: Path, report: PowerReport) -> HostTraces:
+    """Return what the sampler has written, as traces."""
+    return traces(read_samples(folder / str(report.samples_file)))
 
 
 def _session(folder: Path, sampler: Sampler, **config: Any) -> PowerSession:
@@ -188,9 +188,7 @@ def test_a_measuring_source_gets_its_idle_baselines_and_a_rest(
     assert rest.intervals == ((work.end_ns, work.end_ns + NS_PER_S),)
     assert report.times.rest_s == 1.0
     assert report.times.idle_after_s == pytest.approx(0.1)
-    section = power_section(
-        PowerConfig(), [report], windows, _samples(tmp_path, report), recorder.traffic_of_phases()
-    )
+    section = section_of(report, windows, _samples(tmp_path, report), recorder.traffic_of_phases())
     energy = next(each for each in section.energy if each.phase == "work")
     assert energy.idle_w == pytest.approx(5.0, rel=0.2)
     assert energy.energy_j is not None
@@ -216,7 +214,7 @@ def test_a_lost_sampler_is_reported_and_its_state_recovered(tmp_path: Path) -> N
     assert (report.finished, report.lost) == (None, "the sampler ended")
     assert sampler.recovered == [tmp_path.name]
     windows = phase_windows([item.span for item in recorder.spans])
-    section = power_section(PowerConfig(), [report], windows, {}, [])
+    section = section_of(report, windows, {})
     assert "the sampler was lost" in section.choice
     (energy,) = section.energy
     assert energy.missing["energy_j"] == "meter has no samples"
@@ -237,15 +235,13 @@ def test_what_this_run_had_set_is_recovered_after_its_sampler_was_lost(
 def test_what_a_lost_sampler_has_written_is_used(tmp_path: Path) -> None:
     recorder, report, _ = _live(tmp_path, Evidence.MEASURED, lost=True, idle_s=0.2, rest_max_s=0)
     windows = phase_windows([item.span for item in recorder.spans])
-    (path,) = sample_files(tmp_path, [report]).values()
-    written = list(read_samples(path))
+    written = list(read_samples(tmp_path / str(report.samples_file)))
     ends_ns = next(window.end_ns for window in windows if window.name == "work")
     samples, early = (
-        {report.host: traces(each)}
-        for each in (written, [s for s in written if s.time_ns < ends_ns - 80_000_000])
+        traces(each) for each in (written, [s for s in written if s.time_ns < ends_ns - 80_000_000])
     )
     for known, has_figure in ((samples, True), (early, False)):
-        section = power_section(PowerConfig(), [report], windows, known, [])
+        section = section_of(report, windows, known)
         (work,) = [energy for energy in section.energy if energy.phase == "work"]
         assert (work.energy_j is not None) == has_figure
         assert work.coverage is not None
@@ -260,7 +256,7 @@ def test_a_drive_is_left_alone_in_the_quiet_before_and_after(tmp_path: Path) -> 
     windows = phase_windows([item.span for item in recorder.spans])
     names = [window.name for window in windows]
     assert names == ["quiet", "idle", "work", "rest", "idle_after", "ceiling", "quiet_after"]
-    section = power_section(PowerConfig(), [report], windows, _samples(tmp_path, report), [])
+    section = section_of(report, windows, _samples(tmp_path, report))
     assert {(idle.moment, idle.polled) for idle in section.idle} == {
         ("before", False),
         ("before", True),
@@ -400,7 +396,9 @@ def _host_report(host: str, *, lost: str | None = None) -> PowerReport:
 
 def test_every_host_of_a_run_is_reported() -> None:
     reports = [_host_report("a"), _host_report("b", lost="it was killed")]
-    section = power_section(PowerConfig(), reports, [], {}, [])
+    config = PowerConfig()
+    of_hosts = [energy_of_host(config, report, [], {}, []) for report in reports]
+    section = power_section(config, of_hosts)
     assert [host.host for host in section.hosts] == ["a", "b"]
     assert section.choice == "a: of a b: the sampler was lost: it was killed; of b"
     assert (section.idle_s, section.rest_s) == (5.0, 3.0)

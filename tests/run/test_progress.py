@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.context import LocalCommunicator, ThreadCommunicator, run_ranks
+from tests.context import ThreadCommunicator, run_ranks
 from wattload.core.host.counters import ProcessTree
 from wattload.run.phases import PhaseRecorder
 from wattload.run.progress import Address, Board, RankProgress, gather_board
+from wattload.run.ranks import LocalCommunicator
 
 OTHER_RANK = """
 import sys

@@ -17,17 +17,12 @@ from tests.records import Scenario, make_run, write_made_run
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import TraceFile
+from wattload.core.storage.targets import Target
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.traces import OPERATION_COLUMNS, read_traces
 from wattload.reports.runs.validity import checks_of_files
 from wattload.run.phases import BIN_NS, PhaseTraffic
-from wattload.run.traces import (
-    operation_rows,
-    read_throughput,
-    write_named,
-    write_operations,
-    write_throughput,
-)
+from wattload.run.traces import RunTraces, placed_operations, read_throughput, write_named
 
 ROUNDS = pa.table({"second": pa.array([0, 60]), "p99_s": pa.array([0.001, 0.002])})
 
@@ -105,7 +100,9 @@ def test_throughput_is_read_back_by_rank_and_phase_in_order_of_time(tmp_path: Pa
         _traffic("write", [*range(39_990, 80_000)]),
         _traffic("fill", [5, 7], rank=1),
     ]
-    named = write_throughput(tmp_path, traffic)
+    with RunTraces(tmp_path) as written:
+        written.add_throughput(traffic)
+    named = written.files()[0]
     rows = pq.read_table(tmp_path / named.file)
     assert rows.num_rows == named.rows == 80_012
     times = rows.column("time_ns").to_numpy()
@@ -129,28 +126,33 @@ def _traced(*paths: Path) -> TracedOperations:
     return TracedOperations(phase="read", kind=IOKind.READ, rows=rows, files=files)
 
 
+def write_operations(
+    folder: Path, traced: TracedOperations, targets: Sequence[Target]
+) -> TraceFile:
+    """Write the operations of a rank; return the file."""
+    with RunTraces(folder) as written:
+        written.add_operations("box", 3, placed_operations([traced], targets))
+    return written.files()[-1]
+
+
 def test_a_file_is_named_from_the_target_it_lies_in(tmp_path: Path) -> None:
     targets = [directory_target(tmp_path / name) for name in ("one", "two")]
     traced = _traced(tmp_path / "two" / "d" / "f", tmp_path / "one" / "g")
-    rows = operation_rows([traced], targets, host="box", rank=3)
-    assert rows == [
+    named = write_operations(tmp_path, traced, targets)
+    rows = pq.read_table(tmp_path / named.file).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
         (7, "box", 3, "read", "read", 1, "d/f", 8192, 4096, 11),
         (8, "box", 3, "read", "read", 0, "g", 8192, 4096, 11),
     ]
 
 
 def test_a_file_next_to_every_target_keeps_its_name_alone(tmp_path: Path) -> None:
-    rows = operation_rows(
-        [_traced(Path("/other/f"))], [directory_target(tmp_path)], host="box", rank=0
-    )
-    assert rows[0][5:7] == (0, "f")
+    (placed,) = placed_operations([_traced(Path("/other/f"))], [directory_target(tmp_path)])
+    assert placed.files == ((0, "f", 8192),)
 
 
 def test_the_trace_that_a_run_writes_is_the_one_that_the_report_reads(tmp_path: Path) -> None:
-    rows = operation_rows(
-        [_traced(tmp_path / "f")], [directory_target(tmp_path)], host="box", rank=0
-    )
-    named = write_operations(tmp_path, rows)
+    named = write_operations(tmp_path, _traced(tmp_path / "f"), [directory_target(tmp_path)])
     assert (named.name, named.rows, named.columns) == ("operations", 1, OPERATION_COLUMNS)
     trace = read_traces(tmp_path, (named,), str).operations
     assert trace is not None
@@ -162,10 +164,7 @@ def test_the_trace_that_a_run_writes_is_the_one_that_the_report_reads(tmp_path: 
 def test_a_damaged_trace_of_operations_is_noted_even_where_they_are_not_drawn(
     tmp_path: Path, is_wanted: bool
 ) -> None:
-    rows = operation_rows(
-        [_traced(tmp_path / "f")], [directory_target(tmp_path)], host="box", rank=0
-    )
-    named = write_operations(tmp_path, rows)
+    named = write_operations(tmp_path, _traced(tmp_path / "f"), [directory_target(tmp_path)])
     file = tmp_path / named.file
     file.write_bytes(file.read_bytes()[:-20])
     notes = read_traces(tmp_path, (named,), str, operations=is_wanted).notes

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.context import LocalCommunicator, process_of
+from tests.context import process_of
 from tests.session.curves import Curve, drive, record_of, result_of, trials
 from wattload.cli.outcome import Printer
 from wattload.core.errors import ConfigError
@@ -25,6 +25,7 @@ from wattload.core.record.run import Comparison
 from wattload.results.reading import read_judged
 from wattload.run.compose import compose
 from wattload.run.process import ProcessContext
+from wattload.run.ranks import LocalCommunicator
 from wattload.session import accelerator_search, loop
 from wattload.session.accelerator_search import SearchPlan, largest_held, plan_search
 from wattload.session.search_result import doubts

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.context import LocalCommunicator, NoReporter, process_of
+from tests.context import NoReporter, process_of
 from tests.data.sysfs.tree import expand
 from tests.records import Scenario, make_run
 from wattload.core.record.run import RunStart
 from wattload.core.storage.targets import Target, resolve_targets
 from wattload.core.units import NS_PER_S
+from wattload.run.ranks import LocalCommunicator
 from wattload.session.interleaving import POLL_S, Cooldown, DriveTemperature, read_temperatures
 
 

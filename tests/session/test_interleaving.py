@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.context import LocalCommunicator, NoReporter, process_of
+from tests.context import NoReporter, process_of
 from tests.records import Scenario, make_run
 from wattload.core.errors import ConfigError
 from wattload.core.host.facts import software_facts
@@ -22,6 +22,7 @@ from wattload.core.record.run import WARM_UP_BLOCK, Comparison
 from wattload.core.storage.targets import Target
 from wattload.run.compose import compose, without_session_keys
 from wattload.run.process import ProcessContext
+from wattload.run.ranks import LocalCommunicator
 from wattload.session import interleaving, loop, schedule
 from wattload.session.axes import product, read_axes
 from wattload.session.interleaving import Cooldown, DriveTemperature, Turn, announcement, plan_turns

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ from wattload.run.power_session import (
 )
 from wattload.run.traces import read_power, read_throughput
 
+OfHost = TypeVar("OfHost", PhaseWindow, PhaseTraffic)
+
 NO_SAMPLER = "the run ended before its energy was computed"
 
 _IDLE_TIMES: tuple[tuple[str, Moment, bool], ...] = (
@@ -75,13 +77,8 @@ HostTraces = Mapping[TraceKey, Trace]
 """The samples of one host, as traces."""
 
 
-def sample_files(folder: Path, reports: Iterable[PowerReport]) -> dict[str, Path]:
-    """Return the file of each host's samples, by host; a lost sampler has written a part of it."""
-    return {
-        report.host: folder / report.samples_file
-        for report in reports
-        if report.samples_file is not None
-    }
+HostEnergy = Mapping[str, Sequence[Any]]
+"""One host's entries for each part of the power section, by the part's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,18 +162,20 @@ class Measured:
         )
 
 
-def power_section(
+def energy_of_host(
     config: PowerConfig,
-    reports: Sequence[PowerReport],
+    report: PowerReport,
     windows: Sequence[PhaseWindow],
-    samples: Mapping[str, HostTraces],
+    samples: HostTraces,
     traffic: Sequence[PhaseTraffic],
-) -> PowerSection:
-    """Return the power section, with the energy of each timed phase."""
-    if not reports:
-        return pending_section(config)
-    measured = [Measured.of_report(report) for report in reports]
-    return _section(config.source, measured, windows, samples, traffic)
+) -> HostEnergy:
+    """Return what a host adds to the power section; windows and traffic are its own."""
+    return _of_host(config.source, Measured.of_report(report), windows, samples, traffic)
+
+
+def power_section(config: PowerConfig, of_hosts: Sequence[HostEnergy]) -> PowerSection:
+    """Return the power section, with the energy of each timed phase on each host."""
+    return _section(config.source, of_hosts) if of_hosts else pending_section(config)
 
 
 def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
@@ -190,25 +189,28 @@ def recomputed_section(record: RunRecord, folder: Path) -> PowerSection:
     if record.status != "complete" or not section.hosts:
         raise RecordError(f"{record.run_id} has no energies to recompute: {section.choice}")
     samples = read_power(folder, record.traces, [power.host for power in section.hosts])
-    return _section(
-        section.requested,
-        [Measured.of_record(record, power) for power in section.hosts],
-        record.windows,
-        samples,
-        read_throughput(folder, record.traces),
-    )
-
-
-def _section(
-    requested: str,
-    measured: Sequence[Measured],
-    windows: Sequence[PhaseWindow],
-    samples: Mapping[str, HostTraces],
-    traffic: Sequence[PhaseTraffic],
-) -> PowerSection:
+    windows, traffic = _by_host(record.windows), _by_host(read_throughput(folder, record.traces))
     of_hosts = [
-        _of_host(requested, each, windows, samples.get(each.host, {}), traffic) for each in measured
+        _of_host(
+            section.requested,
+            Measured.of_record(record, power),
+            windows[power.host],
+            samples[power.host],
+            traffic[power.host],
+        )
+        for power in section.hosts
     ]
+    return _section(section.requested, of_hosts)
+
+
+def _by_host(items: Iterable[OfHost]) -> Mapping[str, Sequence[OfHost]]:
+    found: defaultdict[str, list[OfHost]] = defaultdict(list)
+    for item in items:
+        found[item.host].append(item)
+    return found
+
+
+def _section(requested: str, of_hosts: Sequence[HostEnergy]) -> PowerSection:
     parts = {name: tuple(item for one in of_hosts for item in one[name]) for name in of_hosts[0]}
     return PowerSection(
         requested=requested,
@@ -223,12 +225,10 @@ def _section(
 def _of_host(
     requested: str,
     measured: Measured,
-    windows: Sequence[PhaseWindow],
+    own: Sequence[PhaseWindow],
     samples: HostTraces,
     traffic: Sequence[PhaseTraffic],
-) -> Mapping[str, Sequence[Any]]:
-    """Return one host's entries for each part of the section, by the part's name."""
-    own = [window for window in windows if window.host == measured.host]
+) -> HostEnergy:
     spans = {window.name: (window.start_ns, window.end_ns) for window in own}
     sources = used_sources(measured.sources)
     of_rests = [window for window in own if window.name == REST_PHASE]
@@ -393,7 +393,7 @@ def _moved_bytes(
     """
     return {
         (window.name, drive): bytes_over_time(
-            [e for e in traffic if (e.host, e.phase) == (window.host, window.name)],
+            [each for each in traffic if each.phase == window.name],
             window.intervals,
         )
         for window in windows

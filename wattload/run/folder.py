@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import DataError, TargetError, remedy
-from wattload.core.files import FOLDER_MODE, Folder, Lock, choose_folder, open_folder
+from wattload.core.files import (
+    FOLDER_MODE,
+    Folder,
+    Lock,
+    choose_folder,
+    open_folder,
+    remove_listed,
+    walk_names,
+)
 from wattload.core.host_paths import allow_writing, is_lost, mounted
 from wattload.core.record.file import (
     DRAFT_FILE,
@@ -30,7 +38,9 @@ from wattload.core.record.file import (
 from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.core.units import format_bytes
 from wattload.power.control.journal import default_state_folder
+from wattload.power.sampler.samples import SAMPLES_PATTERN
 
+CONFIGURATION_FILE = "config.yaml"
 LOG_FILE = "log.jsonl"
 LONGEST_NAME = 40
 
@@ -142,26 +152,44 @@ def spare_folder(run_id: str) -> Path:
 def write_configuration(folder: Folder, config_values: Mapping[str, Any]) -> None:
     from omegaconf import OmegaConf
 
-    folder.write("config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config_values))))
+    folder.write(CONFIGURATION_FILE, OmegaConf.to_yaml(OmegaConf.create(dict(config_values))))
 
 
-def settle(folder: Path, place: Path, samples: Sequence[str]) -> None:
+def settle(folders: Sequence[Path], place: Path) -> None:
     """Merge the ranks' journals into ``log.jsonl`` in ``place``, where the record is.
 
-    In the run's ``folder``, delete what only an unfinished run needs. What can't be read or deleted
-    is left out: the record is complete without it.
+    In the ``folders`` of the run and its hosts, delete what only an unfinished run needs. What
+    can't be read or deleted is left out: the record is complete without it.
     """
     with ExitStack() as held:
-        run, journals = None, list[str]()
-        with suppress(OSError, DataError):
-            run = held.enter_context(open_folder(folder))
-            journals = fnmatch.filter(run.names(), JOURNAL_PATTERN)
-        lines = [] if run is None else [line for name in journals for line in _events(run, name)]
-        with open_folder(place) as opened:
-            opened.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
-        if run is not None:
-            run.remove(DRAFT_FILE, *journals, *filter(None, samples))
-            remove_marks(run)
+        lines, found = list[tuple[int, str]](), dict[Folder, list[str]]()
+        for folder in folders:
+            with suppress(OSError, DataError):
+                opened = held.enter_context(open_folder(folder))
+                found[opened] = opened.names()
+                journals = fnmatch.filter(found[opened], JOURNAL_PATTERN)
+                lines += [line for name in journals for line in _events(opened, name)]
+        with open_folder(place) as own:
+            own.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
+        for opened, names in found.items():
+            journals = fnmatch.filter(names, JOURNAL_PATTERN)
+            opened.remove(DRAFT_FILE, *journals, *fnmatch.filter(names, SAMPLES_PATTERN))
+            remove_marks(opened)
+    for folder in folders:
+        if folder.parent == place:
+            with suppress(OSError):  # it has more than journals and samples
+                folder.rmdir()
+
+
+def remove_run_folder(folder: Path) -> None:
+    """Remove the folder that a run has made on this host; its files are in the record's folder."""
+    with (
+        suppress(OSError, DataError),
+        choose_folder(folder.parent) as runs,
+        runs.enter(folder.name) as opened,
+    ):
+        remove_listed(opened, [name for name in walk_names(opened) if name[-1] != "/"])
+        runs.remove_folder(folder.name, opened)
 
 
 def _events(folder: Folder, journal: str) -> Iterator[tuple[int, str]]:

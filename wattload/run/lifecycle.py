@@ -20,6 +20,7 @@ from wattload.core.errors import (
     ConfigError,
     MisplacedRecordError,
     RankLostError,
+    RunError,
     TargetError,
     WattloadError,
     host_fault,
@@ -27,12 +28,13 @@ from wattload.core.errors import (
 from wattload.core.files import Lock
 from wattload.core.host.counters import ProcessTree, rank_facts, read_block_stats
 from wattload.core.host_paths import on_host
-from wattload.core.record.file import RECORD_FILE
+from wattload.core.record.file import RECORD_FILE, is_owned, owner_text
+from wattload.core.record.host import RankRecord
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status
 from wattload.core.storage.guard import Guard
 from wattload.core.storage.targets import Target, TargetKind, check_writable
 from wattload.core.units import format_bytes
-from wattload.core.workload import Communicator, Outcome, Workload, WorkloadPlan
+from wattload.core.workload import Communicator, Workload, WorkloadPlan
 from wattload.loaders.data.target_folder import TargetLock
 from wattload.loaders.engine import heartbeat
 from wattload.run.clocks import exchange
@@ -43,12 +45,13 @@ from wattload.run.compose import (
     require_target_kind,
     without_session_keys,
 )
-from wattload.run.folder import make_run_folder, new_run_id
+from wattload.run.energy import with_samples_found
+from wattload.run.folder import make_run_folder, new_run_id, remove_run_folder
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.host_load.session import LoadSession, Rank, is_wanted
 from wattload.run.hosts import ALSO, compared_hosts
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
-from wattload.run.power_session import PowerReport, PowerSession
+from wattload.run.power_session import PowerSession
 from wattload.run.preflight import (
     hosts_text,
     preflight,
@@ -63,15 +66,16 @@ from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspe
 from wattload.run.record import (
     Findings,
     Header,
+    HostReport,
     Order,
     RankReport,
     conclude,
     draft_document,
-    latencies_of_rank,
     record_failure,
 )
 from wattload.run.target_sharing import prove_sharing
-from wattload.run.traces import OperationRow, operation_rows
+from wattload.run.traces import placed_operations
+from wattload.run.transport import ReceivedReports, rank_reports, send_report
 
 if TYPE_CHECKING:
     from wattload.run.config import RunConfig
@@ -142,7 +146,9 @@ def _undone_on_failure(life: RunLifecycle, work: Callable[[], T]) -> T:
     """Do the work; if it fails, undo on this rank what it changed, and record why."""
     try:
         return work()
-    except RankLostError:
+    except RankLostError as lost:
+        with interrupts.ignored():
+            life.leave(lost)
         raise
     except BaseException as error:
         failure = host_fault(error) or error
@@ -219,7 +225,6 @@ class RunLifecycle:
                 rest_until_all_here(self._world)
                 self._while_others_rest(load.end if load is not None else None)
         self._compare_clocks(capture)
-        outcome = self._with_all_latencies(outcome)
         if capture is not None:
             capture.read_clocks()
         verification = tuple(workload.verify(context))
@@ -230,15 +235,23 @@ class RunLifecycle:
             capture.finish(_data_files(targets, data), readings)
         self._end_writes("complete", self._written_bytes(context))
         self._resources.close()
-        reports = self._gather(context, capture, power, load)
-        findings = Findings(
-            data=data,
-            outcome=outcome,
-            verification=verification,
-            operations=self._operations(outcome, targets),
+        own = RankReport(
+            rank=self._rank_facts(context),
+            marked=context.recorder.spans,
+            traffic=context.recorder.traffic_of_phases(),
+            latencies=outcome.latencies,
+            operations=placed_operations(outcome.operations, targets),
         )
-        record = self._conclude(header, reports, findings) if self._world.rank == 0 else None
-        return self._verdict(folder, record)
+        ranks = rank_reports(self._process.local, own)
+        report = HostReport(
+            folder=folder,
+            ranks=(),
+            capture=capture.report() if capture is not None else None,
+            power=with_samples_found(power, folder) if power is not None else None,
+            load=load.record() if load is not None else None,
+        )
+        findings = Findings(data=data, outcome=outcome, verification=verification)
+        return self._verdict(folder, self._conclude(header, report, ranks, findings))
 
     def _compare_clocks(self, capture: HostCapture | None) -> None:
         """Measure how far each host's clock is ahead of the first one's, on the leaders."""
@@ -299,6 +312,12 @@ class RunLifecycle:
                 )
                 self._folder = place
         self._release_folder()
+
+    def leave(self, lost: RankLostError) -> None:
+        """Write the record of an unfinished run on another host than the root's."""
+        if self._draft is not None:
+            root = self._process.hosts[0]
+            self.fail(RunError(f"{lost}; the record of the run on {root} says why"))
 
     def explain(self, error: BaseException) -> None:
         """Note on an error where the record of the run is, and how far it got."""
@@ -554,7 +573,10 @@ class RunLifecycle:
     def _open_folder(
         self, workload: Workload, context: Context, capture: HostCapture | None
     ) -> Header:
-        """Create the run's folder with its draft on rank 0, and this rank's journal in it."""
+        """Create the run's folder with its draft on each host, and this rank's journal in it.
+
+        The root's is first: the other leaders then see whether they share it.
+        """
         run_id = self._world.broadcast(new_run_id(workload.name, self._config.label))
         header = Header(
             folder=Path(self._config.runs).absolute() / run_id,
@@ -564,17 +586,41 @@ class RunLifecycle:
             world_size=self._world.world_size,
             launch_remark=override_text(self._config.ranks),
         )
-        reports = self._gather(context, capture, None)
-        self._process.on_all_ranks(lambda: self._make_folder(header, reports))
+        draft, owner = self._drafted(header, context, capture)
+        for of_root in (True, False):
+            self._process.on_all_ranks(
+                partial(self._make_folder, header, draft, owner, of_root=of_root)
+            )
         self._folder = header.folder
         self._journal = self._process.journal = RankJournal(self._folder, self._world.rank)
         context.recorder.write_to(self._journal)
         return header
 
-    def _make_folder(self, header: Header, reports: Sequence[RankReport]) -> None:
-        if self._world.rank != 0:
+    def _drafted(
+        self, header: Header, context: Context, capture: HostCapture | None
+    ) -> tuple[str, str]:
+        """Return the draft of the record and the owner of the root's folder on all leaders."""
+        own = RankReport(rank=self._rank_facts(context), marked=context.recorder.spans)
+        ranks, leaders = self._process.local.gather(own), self._process.leaders
+        if leaders is None:
+            return "", ""
+        report = HostReport(
+            folder=header.folder,
+            ranks=ranks,
+            capture=capture.report() if capture is not None else None,
+            power=None,
+            load=None,
+        )
+        reports = leaders.gather(report)
+        return leaders.broadcast((draft_document(header, reports) if reports else "", owner_text()))
+
+    def _make_folder(self, header: Header, draft: str, owner: str, *, of_root: bool) -> None:
+        """Make the run's folder on the root, or on the leader of a host that does not share it."""
+        process = self._process
+        if process.leaders is None or process.is_root is not of_root:
             return
-        draft = draft_document(header, reports)
+        if is_owned(header.folder, owner):
+            return
         with interrupts.held():
             self._lock = make_run_folder(header.folder, self._order.config_values, draft)
             self._folder, self._draft = header.folder, draft
@@ -585,15 +631,36 @@ class RunLifecycle:
             self._lock = None
 
     def _conclude(
-        self, header: Header, reports: Sequence[RankReport], findings: Findings
-    ) -> RunRecord:
-        """Write the record on rank 0.
+        self, header: Header, report: HostReport, ranks: Sequence[bytes], findings: Findings
+    ) -> RunRecord | None:
+        """Write the record on rank 0, from what the leaders of other hosts send; return it there.
+
+        The folders of other hosts are then removed.
+
+        Args:
+            header: what was known before the run.
+            report: this host's, on its leader, without those of its ranks.
+            ranks: the pickled reports of this host's ranks, on its leader.
+            findings: rank 0's.
 
         Raises:
             MisplacedRecordError: it is not in the run's folder; the message says where it is.
             RunError: it is lost.
         """
+        leaders = self._process.leaders
+        if leaders is None:
+            return None
+        if not self._process.is_root:
+            is_own = self._draft is not None
+            send_report(leaders, report, ranks, files=header.folder if is_own else None)
+            self._is_recorded = True
+            self._release_folder()
+            if is_own:
+                remove_run_folder(header.folder)
+            return None
+        reports = ReceivedReports(leaders, report, ranks)
         record, place = conclude(header, reports, findings)
+        reports.end()
         self._is_recorded, self._folder = True, place
         self._release_folder()
         if place != header.folder:
@@ -631,39 +698,12 @@ class RunLifecycle:
         capture.add_before(power_session.controllers)
         return power_session
 
-    def _with_all_latencies(self, outcome: Outcome) -> Outcome:
-        """Return a rank's outcome, with the latencies of all ranks on rank 0."""
-        own = latencies_of_rank(outcome.latencies, host=self._process.host, rank=self._world.rank)
-        return replace(outcome, latencies=[row for rows in self._world.gather(own) for row in rows])
-
-    def _operations(self, outcome: Outcome, targets: Sequence[Target]) -> list[OperationRow]:
-        """Return the traced operations of all ranks on rank 0, none on the others."""
-        host, rank = self._process.host, self._world.rank
-        own = operation_rows(outcome.operations, targets, host=host, rank=rank)
-        return [row for rows in self._world.gather(own) for row in rows]
-
-    def _gather(
-        self,
-        context: Context,
-        capture: HostCapture | None,
-        power: PowerReport | None,
-        load: LoadSession | None = None,
-    ) -> list[RankReport]:
-        return self._world.gather(
-            RankReport(
-                rank=rank_facts(
-                    self._world.rank, self._process.host, context.recorder.tree.cpu_s()
-                ),
-                marked=context.recorder.spans,
-                traffic=context.recorder.traffic_of_phases(),
-                capture=capture.report() if capture is not None else None,
-                power=power,
-                load=load.record() if load is not None else None,
-            )
-        )
+    def _rank_facts(self, context: Context) -> RankRecord:
+        return rank_facts(self._world.rank, self._process.host, context.recorder.tree.cpu_s())
 
     def _verdict(self, folder: Path, record: RunRecord | None) -> tuple[Path | None, int]:
         failed = record is not None and any(c.fails_run for c in record.checks)
+        rest_until_all_here(self._world)
         status = self._world.broadcast(CHECK_FAILED if failed else 0)
         if self._journal is not None:
             self._process.journal = None

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from wattload.core import interrupts
 from wattload.core.errors import ConfigError, RankLostError, WattloadError, host_fault
@@ -46,6 +46,22 @@ class Reporter(Protocol):
         ...
 
 
+class Peers(Communicator, Protocol):
+    """Ranks that also send to one another; a value is no larger than ``BLOCK_BYTES``."""
+
+    def send(self, value: object, rank: int) -> None:
+        """Send a value to one rank, which must ``receive`` it."""
+        ...
+
+    def wait(self, rank: int) -> None:
+        """Wait asleep until a value from one rank is here."""
+        ...
+
+    def receive(self, rank: int) -> Any:  # noqa: ANN401 - what the other rank sends
+        """Return the next value from one rank."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ProcessContext:
     """One rank's process, over all runs of a command.
@@ -58,8 +74,8 @@ class ProcessContext:
     """
 
     communicator: Communicator
-    local: Communicator
-    leaders: Communicator | None
+    local: Peers
+    leaders: Peers | None
     hosts: tuple[str, ...]
     sampling: Sampling | None
     host: str

@@ -42,6 +42,11 @@ T = TypeVar("T")
 REST_S = 0.02
 """How often a resting rank looks for the others."""
 
+SHORTEST_WAIT_S = 20e-6
+
+BLOCK_BYTES = 16 << 20
+"""The largest message between two ranks, without its frame."""
+
 CONNECT_TIMEOUT_S = 60
 """How long ``MPI_Init`` may wait for the other ranks, which may import from a slow file system."""
 
@@ -245,6 +250,15 @@ class LocalCommunicator:
     def broadcast(self, value: T) -> T:
         return value
 
+    def send(self, value: object, rank: int) -> None:
+        """There is no other rank to send to."""
+
+    def wait(self, rank: int) -> None:
+        """There is no other rank to wait for."""
+
+    def receive(self, rank: int) -> Any:  # noqa: ANN401 - as an ``MpiCommunicator``
+        """There is no other rank to receive from."""
+
     def split(self) -> tuple[LocalCommunicator, LocalCommunicator]:
         """Return the ranks of this host, and the hosts' leaders: this one alone."""
         return self, self
@@ -291,8 +305,15 @@ class MpiCommunicator:
         return MpiCommunicator(shared), MpiCommunicator(leading) if is_leader else None
 
     def send(self, value: object, rank: int) -> None:
-        """Send a small value to one rank, which must ``receive`` it."""
+        """Send a value, of ``BLOCK_BYTES`` at most, to one rank, which must ``receive`` it."""
         self._communicator.send(value, dest=rank)
+
+    def wait(self, rank: int) -> None:
+        """Wait asleep, at first for short times, until a value from one rank is here."""
+        wait_s = SHORTEST_WAIT_S
+        while not self._communicator.iprobe(source=rank):
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, REST_S)
 
     def receive(self, rank: int) -> Any:  # noqa: ANN401 - what the other rank sends
         """Return the next value from one rank."""

@@ -1,11 +1,11 @@
-"""The record of a run, assembled on rank 0 from the reports of all ranks.
+"""The record of a run, assembled on rank 0 from the reports of all hosts, one after the other.
 
 A draft is written before the first byte moves, the complete record at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,21 @@ from wattload.core.files import open_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.io import PathCounts
 from wattload.core.power import Evidence, Scope
-from wattload.core.record.energy import PowerSection, PowerStateRecord
+from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.file import (
     DRAFT_FILE,
     release_space,
     write_record,
 )
 from wattload.core.record.host import LoadRecord, RankRecord
-from wattload.core.record.phase import TraceFile, phase_windows
+from wattload.core.record.phase import (
+    IoCounter,
+    PhaseHalves,
+    PhaseSpan,
+    PhaseWindow,
+    TraceFile,
+    phase_windows,
+)
 from wattload.core.record.results import Check, Latency
 from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
 from wattload.core.record.target import TargetRecord
@@ -35,23 +42,12 @@ from wattload.power.sampler.samples import read_samples
 from wattload.results.reading import judged
 from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
-from wattload.run.energy import (
-    pending_section,
-    power_section,
-    sample_files,
-    with_samples_found,
-)
+from wattload.run.energy import HostEnergy, energy_of_host, power_section
 from wattload.run.folder import settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
 from wattload.run.phases import MarkedSpan, PhaseTraffic, block_counters, phase_halves
 from wattload.run.power_session import PowerReport
-from wattload.run.traces import (
-    OperationRow,
-    write_named,
-    write_operations,
-    write_power,
-    write_throughput,
-)
+from wattload.run.traces import PlacedOperations, RunTraces, write_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +75,52 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """The report of one rank; only each host's leader has ``capture``, ``power`` and ``load``."""
+    """The report of one rank: its process, spans, bytes over time, latencies and operations."""
 
     rank: RankRecord
     marked: Sequence[MarkedSpan]
-    traffic: Sequence[PhaseTraffic]
+    traffic: Sequence[PhaseTraffic] = ()
+    latencies: Sequence[Latency] = ()
+    operations: Sequence[PlacedOperations] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """The report of one host: what its leader found, and the reports of its ranks.
+
+    ``folder`` is where the root finds the host's samples and journals.
+    """
+
+    folder: Path
+    ranks: Sequence[RankReport]
     capture: CaptureReport | None
     power: PowerReport | None
-    load: LoadRecord | None = None
+    load: LoadRecord | None
+
+    @property
+    def host(self) -> str:
+        return self.ranks[0].rank.host
+
+
+HostReports = Callable[[Path], Iterable[HostReport]]
+"""Returns the reports of all hosts, one after the other, with their files put in a folder.
+
+It is called once more, with another folder, if the first one can't be written.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPart:
+    """What a host adds to the record. It is small: the traces are in their files by then."""
+
+    ranks: Sequence[RankRecord]
+    spans: Sequence[PhaseSpan]
+    halves: Sequence[PhaseHalves]
+    counters: Sequence[IoCounter]
+    latencies: Sequence[Latency]
+    capture: CaptureReport | None
+    load: LoadRecord | None
+    energy: HostEnergy | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +130,21 @@ class Findings:
     data: DataRecord | None = None
     outcome: Outcome = field(default_factory=Outcome)
     verification: Sequence[Check] = ()
-    operations: Sequence[OperationRow] = ()
 
 
-def draft_document(header: Header, reports: Sequence[RankReport]) -> str:
+def draft_document(header: Header, reports: Sequence[HostReport]) -> str:
     """Return the draft, from which the record of a run that dies is made."""
     record = build_record(
         header,
-        reports,
+        [_part(header, report, None) for report in reports],
         Findings(),
-        power=pending_section(header.order.config.power),
         status="aborted",
         reason="the run ended before it was finished",
     )
     return record.model_dump_json(indent=1)
 
 
-def conclude(
-    header: Header, reports: Sequence[RankReport], findings: Findings
-) -> tuple[RunRecord, Path]:
+def conclude(header: Header, reports: HostReports, findings: Findings) -> tuple[RunRecord, Path]:
     """Write the traces and the record of a finished run; return the record and its folder.
 
     If they can't be written to the run's folder, because it is full or gone, they are written to a
@@ -165,63 +195,79 @@ def record_failure(
     return folder
 
 
-def _store(
-    header: Header, reports: Sequence[RankReport], findings: Findings, place: Path
-) -> RunRecord:
+def _store(header: Header, reports: HostReports, findings: Findings, place: Path) -> RunRecord:
     """Write the traces, the record and the log of a finished run to ``place``."""
-    power_reports = [
-        with_samples_found(report.power, header.folder)
-        for report in reports
-        if report.power is not None
-    ]
-    traffic = [each for report in reports for each in report.traffic]
-    windows = phase_windows([item.span for report in reports for item in report.marked])
-    sample_paths = sample_files(header.folder, power_reports)
-    builders = {host: TraceBuilder() for host in sample_paths}
-    traces = [
-        write_throughput(place, traffic),
-        write_power(
-            place,
-            {
-                host: builders[host].adding(read_samples(path))
-                for host, path in sample_paths.items()
-            },
-        ),
-    ]
-    if findings.operations:
-        traces.append(write_operations(place, findings.operations))
-    traces += [write_named(place, *named) for named in findings.outcome.tables.items()]
-    samples = {host: builder.traces() for host, builder in builders.items()}
+    parts, folders = [], {header.folder: None}
+    with RunTraces(place) as traces:
+        for report in reports(place):
+            parts.append(_part(header, report, traces))
+            folders[report.folder] = None
+    named = [write_named(place, *table) for table in findings.outcome.tables.items()]
     record = build_record(
         header,
-        reports,
+        parts,
         findings,
-        power=power_section(header.order.config.power, power_reports, windows, samples, traffic),
-        traces=traces,
+        traces=[*traces.files(), *named],
         status="complete",
         reason="every phase ran to its end",
     )
     write_record(record, place)
-    settle(header.folder, place, [report.samples_file or "" for report in power_reports])
+    settle(list(folders), place)
     return record
+
+
+def _part(header: Header, report: HostReport, traces: RunTraces | None) -> HostPart:
+    """Return what a host adds to the record, and write its traces."""
+    marked = [item for rank in report.ranks for item in rank.marked]
+    traffic = [each for rank in report.ranks for each in rank.traffic]
+    windows = phase_windows([item.span for item in marked])
+    if traces is not None:
+        traces.add_throughput(traffic)
+        for rank in report.ranks:
+            traces.add_operations(report.host, rank.rank.rank, rank.operations)
+    return HostPart(
+        ranks=[rank.rank for rank in report.ranks],
+        spans=[item.span for item in marked],
+        halves=list(phase_halves(windows, traffic)),
+        counters=block_counters(marked),
+        latencies=[
+            row.model_copy(update={"hosts": (report.host,), "ranks": (rank.rank.rank,)})
+            for rank in report.ranks
+            for row in rank.latencies
+        ],
+        capture=report.capture,
+        load=report.load,
+        energy=_energy(header, report, windows, traffic, traces),
+    )
+
+
+def _energy(
+    header: Header,
+    report: HostReport,
+    windows: Sequence[PhaseWindow],
+    traffic: Sequence[PhaseTraffic],
+    traces: RunTraces | None,
+) -> HostEnergy | None:
+    """Return the energies of a host from its samples, which become a part of the power trace."""
+    if report.power is None or traces is None:
+        return None
+    builder, file = TraceBuilder(), report.power.samples_file
+    if file is not None:
+        traces.add_power(report.host, builder.adding(read_samples(report.folder / file)))
+    config = header.order.config.power
+    return energy_of_host(config, report.power, windows, builder.traces(), traffic)
 
 
 def build_record(
     header: Header,
-    reports: Sequence[RankReport],
+    parts: Sequence[HostPart],
     findings: Findings,
     *,
-    power: PowerSection,
     traces: Sequence[TraceFile] = (),
     status: Status,
     reason: str,
 ) -> RunRecord:
     """Return the record of a finished or unfinished run, with its checks and its limits."""
-    captures = [report.capture for report in reports if report.capture is not None]
-    marked = [item for report in reports for item in report.marked]
-    spans = tuple(item.span for item in marked)
-    traffic = [each for report in reports for each in report.traffic]
-    loads = tuple(report.load for report in reports if report.load is not None)
     record = RunRecord(
         run_id=header.folder.name,
         status=status,
@@ -231,19 +277,25 @@ def build_record(
         finished_utc=utc_text() if status == "complete" else None,
         software=software_facts(),
         workload=_workload_section(header, findings),
-        **_machine_section(captures, marked),
-        ranks=tuple(report.rank for report in reports),
-        spans=spans,
-        halves=tuple(phase_halves(phase_windows(spans), traffic)),
-        counters=tuple(block_counters(marked)),
-        power=power,
+        **_machine_section(parts),
+        ranks=tuple(sorted((rank for part in parts for rank in part.ranks), key=_number)),
+        spans=tuple(span for part in parts for span in part.spans),
+        halves=tuple(each for part in parts for each in part.halves),
+        counters=tuple(each for part in parts for each in part.counters),
+        power=power_section(
+            header.order.config.power, [part.energy for part in parts if part.energy is not None]
+        ),
         checks=(),
         limits=(),
         traces=tuple(traces),
-        latencies=tuple(findings.outcome.latencies),
-        loads=loads,
+        latencies=tuple(row for part in parts for row in part.latencies),
+        loads=tuple(part.load for part in parts if part.load is not None),
     )
     return _judged(record, findings)
+
+
+def _number(rank: RankRecord) -> int:
+    return rank.rank
 
 
 def _order_section(order: Order) -> dict[str, Any]:
@@ -257,28 +309,23 @@ def _order_section(order: Order) -> dict[str, Any]:
     }
 
 
-def _machine_section(
-    captures: Sequence[CaptureReport], marked: Sequence[MarkedSpan]
-) -> dict[str, Any]:
+def _machine_section(parts: Sequence[HostPart]) -> dict[str, Any]:
     """Return the hosts, targets and controllers, as the hosts' leaders reported them."""
+    known = [(part.capture, part.spans) for part in parts if part.capture is not None]
     return {
-        "hosts": tuple(capture.host for capture in captures),
+        "hosts": tuple(capture.host for capture, _ in known),
         "targets": tuple(
-            _with_session_bytes(target, marked) if len(capture.targets) == 1 else target
-            for capture in captures
+            _with_session_bytes(target, spans) if len(capture.targets) == 1 else target
+            for capture, spans in known
             for target in capture.targets
         ),
-        "controllers": tuple(found for capture in captures for found in capture.controllers),
+        "controllers": tuple(found for capture, _ in known for found in capture.controllers),
     }
 
 
-def _with_session_bytes(target: TargetRecord, marked: Sequence[MarkedSpan]) -> TargetRecord:
+def _with_session_bytes(target: TargetRecord, spans: Sequence[PhaseSpan]) -> TargetRecord:
     """Return a host's only target with the bytes that this run wrote to it, including its data."""
-    written_bytes = sum(
-        item.span.written_bytes
-        for item in marked
-        if item.span.host == target.facts.host and not item.span.is_part
-    )
+    written_bytes = sum(span.written_bytes for span in spans if not span.is_part)
     history = target.history.model_copy(update={"session_written_bytes": written_bytes})
     return target.model_copy(update={"history": history})
 
@@ -413,7 +460,3 @@ def _of_checks(record: RunRecord) -> Iterator[str]:
     for check in record.checks:
         if check.verdict == "not_checked" and check.mandatory and check.name != "power_coverage":
             yield f"Not checked, {check.name}: {check.sentence}"
-
-
-def latencies_of_rank(rows: Sequence[Latency], *, host: str, rank: int) -> list[Latency]:
-    return [row.model_copy(update={"hosts": (host,), "ranks": (rank,)}) for row in rows]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import RecordError
 from wattload.core.files import open_folder
-from wattload.core.io import TracedOperations
+from wattload.core.io import IOKind, TracedOperations
 from wattload.core.power import EVIDENCE_RANK, Channel, Evidence, Sample
 from wattload.core.record.phase import TraceFile
 from wattload.core.storage.targets import Target
 from wattload.power.energy.trace import Trace, TraceBuilder, TraceKey
 from wattload.power.sampler.samples import SAMPLE_COLUMNS
 from wattload.reports.runs.traces import (
+    OPERATION_COLUMNS,
     THROUGHPUT_COLUMNS,
     array_of,
     batches_of,
@@ -31,41 +34,58 @@ from wattload.run.phases import PhaseTraffic
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _GROUP_ROWS = 1 << 15
 """Rows of a file that are in memory together."""
 
-OperationRow = tuple[int, str, int, str, str, int, str, int, int, int]
-"""Submission in ns (monotonic), host, rank, phase, kind, number of the target, file, its bytes,
-offset in it in bytes, latency in ns."""
+_NUMBERS = {
+    "value": "float64",
+    "rank": "int32",
+    "target": "int32",
+    **dict.fromkeys(
+        (
+            "time_ns",
+            "spread_ns",
+            "read_bytes",
+            "written_bytes",
+            "file_bytes",
+            "offset_bytes",
+            "latency_ns",
+        ),
+        "int64",
+    ),
+}
+"""The types of columns that are not text."""
 
 
-def operation_rows(
-    traced: Sequence[TracedOperations], targets: Sequence[Target], *, host: str, rank: int
-) -> list[OperationRow]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedOperations:
+    """A sample of a rank's operations of one kind in one phase, with the targets of their files.
+
+    ``rows`` have ``TRACE_DTYPE``; their ``file`` is an index into ``files``, each the number of a
+    target, the file's name relative to it, and the file's size in bytes.
+    """
+
+    phase: str
+    kind: IOKind
+    rows: NDArray[np.void]
+    files: tuple[tuple[int, str, int], ...]
+
+
+def placed_operations(
+    traced: Sequence[TracedOperations], targets: Sequence[Target]
+) -> list[PlacedOperations]:
     """Return a rank's operations, by kind and time; file names are relative to their target."""
-    return [row for each in traced for row in _rows(each, targets, host, rank)]
-
-
-def _rows(
-    traced: TracedOperations, targets: Sequence[Target], host: str, rank: int
-) -> Iterator[OperationRow]:
-    places = [_place(file.path, targets) for file in traced.files]
-    for submit_ns, offset_bytes, latency_ns, number in traced.rows.tolist():
-        target, name = places[number]
-        size_bytes = traced.files[number].size_bytes
-        yield (
-            submit_ns,
-            host,
-            rank,
-            traced.phase,
-            str(traced.kind),
-            target,
-            name,
-            size_bytes,
-            offset_bytes,
-            latency_ns,
+    return [
+        PlacedOperations(
+            phase=each.phase,
+            kind=each.kind,
+            rows=each.rows,
+            files=tuple((*_place(file.path, targets), file.size_bytes) for file in each.files),
         )
+        for each in traced
+    ]
 
 
 def _place(path: Path, targets: Sequence[Target]) -> tuple[int, str]:
@@ -77,33 +97,124 @@ def _place(path: Path, targets: Sequence[Target]) -> tuple[int, str]:
     return 0, path.name
 
 
-def write_throughput(folder: Path, traffic: Sequence[PhaseTraffic]) -> TraceFile:
-    """Write bytes per 100 ms bin, rank and phase, as the application counted them.
+class RunTraces:
+    """Writes the traces of a run, host after host; the files appear when the block ends."""
 
-    The rows of a rank are in order of time.
-    """
-    import pyarrow as pa
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._opened = ExitStack()
+        self._traces: dict[str, _Trace] = {}
 
-    schema = pa.schema(
-        [
-            ("time_ns", pa.int64()),
-            ("host", pa.string()),
-            ("rank", pa.int32()),
-            ("phase", pa.string()),
-            ("read_bytes", pa.int64()),
-            ("written_bytes", pa.int64()),
-        ]
-    )
-    ranks: dict[tuple[str, int], list[PhaseTraffic]] = {}
-    for each in traffic:
-        ranks.setdefault((each.host, each.rank), []).append(each)
-    tables = (table for own in ranks.values() for table in _traffic_tables(schema, own))
-    return _write(folder, "throughput", schema, tables)
+    def __enter__(self) -> Self:
+        self._open("throughput", THROUGHPUT_COLUMNS)
+        self._open("power", (*SAMPLE_COLUMNS, "host"))
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._opened.__exit__(*failure)
+
+    def files(self) -> list[TraceFile]:
+        """Describe the files, once the block has ended."""
+        return [trace.file() for trace in self._traces.values()]
+
+    def add_throughput(self, traffic: Sequence[PhaseTraffic]) -> None:
+        """Write bytes per 100 ms bin, rank and phase, as the application counted them.
+
+        The rows of a rank are in order of time.
+        """
+        ranks: dict[tuple[str, int], list[PhaseTraffic]] = {}
+        for each in traffic:
+            ranks.setdefault((each.host, each.rank), []).append(each)
+        trace = self._traces["throughput"]
+        for own in ranks.values():
+            trace.add(_traffic_tables(trace.schema, own))
+
+    def add_power(self, host: str, samples: Iterable[Sample]) -> None:
+        """Write the readings of a host's sampler; a failed read is null, never zero."""
+        rows = (
+            (
+                each.time_ns,
+                each.spread_ns,
+                each.source,
+                each.device,
+                str(each.channel),
+                each.value,
+                str(each.evidence),
+                host,
+            )
+            for each in samples
+        )
+        trace = self._traces["power"]
+        trace.add(_sample_tables(trace.schema, rows))
+
+    def add_operations(self, host: str, rank: int, operations: Sequence[PlacedOperations]) -> None:
+        """Write a rank's sample of single operations; without any in the run, there is no file."""
+        for each in operations:
+            if "operations" not in self._traces:
+                self._open("operations", OPERATION_COLUMNS)
+            trace = self._traces["operations"]
+            trace.add(_operation_tables(trace.schema, host, rank, each))
+
+    def _open(self, name: str, columns: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        types = {column: getattr(pa, _NUMBERS.get(column, "string"))() for column in columns}
+        trace = _Trace(self._folder, name, pa.schema(list(types.items())))
+        self._traces[name] = self._opened.enter_context(trace.writing())
+
+
+class _Trace:
+    """One trace file while it is written."""
+
+    def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._name = name
+        self._path = folder / f"{name}.parquet"
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._row_count = 0
+
+    @contextmanager
+    def writing(self) -> Iterator[Self]:
+        """Write the tables that are added in the block."""
+        import pyarrow.parquet as pq
+
+        with (
+            open_folder(self._path.parent) as folder,
+            folder.replacing(self._path.name) as file,
+            pq.ParquetWriter(file, self.schema, compression="zstd") as self._writer,
+        ):
+            yield self
+            self._flush()
+
+    def file(self) -> TraceFile:
+        """Describe the file, once it is written."""
+        return TraceFile(
+            name=self._name,
+            file=self._path.name,
+            sha256=digest_of(self._path),
+            rows=self._row_count,
+            columns=tuple(self.schema.names),
+        )
+
+    def add(self, tables: Iterable[pa.Table]) -> None:
+        """Write tables, small ones together: each call of the writer makes a row group."""
+        for table in tables:
+            self._waiting.append(table)
+            if sum(each.num_rows for each in self._waiting) >= _GROUP_ROWS:
+                self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._waiting and self._writer is not None:
+            table = pa.concat_tables(self._waiting)
+            self._writer.write_table(table)
+            self._row_count += table.num_rows
+        self._waiting = []
 
 
 def _traffic_tables(schema: pa.Schema, own: Sequence[PhaseTraffic]) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     sizes = [each.time_ns.size for each in own]
     order = np.argsort(np.concatenate([each.time_ns for each in own]), kind="stable")
     phase_of = np.repeat(np.arange(len(own), dtype=np.int32), sizes)
@@ -111,63 +222,51 @@ def _traffic_tables(schema: pa.Schema, own: Sequence[PhaseTraffic]) -> Iterator[
     for at in range(0, order.size, _GROUP_ROWS):
         rows = order[at : at + _GROUP_ROWS]
         numbers = phase_of[rows]
-        columns = np.empty((3, rows.size), dtype=np.int64)
+        figures = np.empty((3, rows.size), dtype=np.int64)
         for number, each in enumerate(own):
             mine = numbers == number
             places = rows[mine] - starts[number]
-            columns[0, mine] = each.time_ns[places]
-            columns[1, mine] = each.read_bytes[places]
-            columns[2, mine] = each.written_bytes[places]
-        values: Sequence[Any] = (
-            columns[0],
-            [own[0].host] * rows.size,
+            figures[0, mine] = each.time_ns[places]
+            figures[1, mine] = each.read_bytes[places]
+            figures[2, mine] = each.written_bytes[places]
+        yield _table(
+            schema,
+            figures[0],
+            own[0].host,
             np.full(rows.size, own[0].rank),
-            [own[number].phase for number in numbers.tolist()],
-            columns[1],
-            columns[2],
+            ([each.phase for each in own], numbers),
+            figures[1],
+            figures[2],
         )
-        arrays = [_column(each, field.type) for each, field in zip(values, schema, strict=True)]
-        yield pa.Table.from_arrays(arrays, schema=schema)
 
 
-def write_operations(folder: Path, rows: Sequence[OperationRow]) -> TraceFile:
-    """Write the sample of single operations: when and where each was submitted to the kernel."""
-    import pyarrow as pa
-
-    schema = pa.schema(
-        [
-            ("time_ns", pa.int64()),
-            ("host", pa.string()),
-            ("rank", pa.int32()),
-            ("phase", pa.string()),
-            ("kind", pa.string()),
-            ("target", pa.int32()),
-            ("file", pa.string()),
-            ("file_bytes", pa.int64()),
-            ("offset_bytes", pa.int64()),
-            ("latency_ns", pa.int64()),
-        ]
-    )
-    return _write(folder, "operations", schema, _tables(schema, rows))
-
-
-def write_power(folder: Path, samples: Mapping[str, Iterable[Sample]]) -> TraceFile:
-    """Write the readings of each host's sampler; a failed read is null, never zero."""
-    import pyarrow as pa
-
-    types = {"time_ns": pa.int64(), "spread_ns": pa.int64(), "value": pa.float64()}
-    names = (*SAMPLE_COLUMNS, "host")
-    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    rows = (
-        (s.time_ns, s.spread_ns, s.source, s.device, str(s.channel), s.value, str(s.evidence), host)
-        for host, own in samples.items()
-        for s in own
-    )
-    return _write(folder, "power", schema, _tables(schema, rows))
+def _operation_tables(
+    schema: pa.Schema, host: str, rank: int, operations: PlacedOperations
+) -> Iterator[pa.Table]:
+    targets, names, sizes = zip(*operations.files, strict=True) if operations.files else ((),) * 3
+    for at in range(0, operations.rows.size, _GROUP_ROWS):
+        rows = operations.rows[at : at + _GROUP_ROWS]
+        file = rows["file"]
+        yield _table(
+            schema,
+            rows["submit_ns"],
+            host,
+            np.full(rows.size, rank),
+            operations.phase,
+            str(operations.kind),
+            np.array(targets)[file],
+            (names, file),
+            np.array(sizes)[file],
+            rows["offset_bytes"],
+            rows["latency_ns"],
+        )
 
 
 def write_named(folder: Path, name: str, table: pa.Table) -> TraceFile:
-    return _write(folder, name, table.schema, [table])
+    trace = _Trace(folder, name, table.schema)
+    with trace.writing():
+        trace.add([table])
+    return trace.file()
 
 
 def read_power(
@@ -271,7 +370,7 @@ def _batches(
         raise RecordError(f"{path} can't be read: {why}") from error
 
 
-def _tables(schema: pa.Schema, rows: Iterable[tuple[object, ...]]) -> Iterator[pa.Table]:
+def _sample_tables(schema: pa.Schema, rows: Iterable[tuple[object, ...]]) -> Iterator[pa.Table]:
     """Yield the rows as tables that are small: a run of days has millions."""
     import pyarrow as pa
 
@@ -279,6 +378,28 @@ def _tables(schema: pa.Schema, rows: Iterable[tuple[object, ...]]) -> Iterator[p
     while batch := list(islice(left, _GROUP_ROWS)):
         arrays = [_column([row[i] for row in batch], field.type) for i, field in enumerate(schema)]
         yield pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _table(schema: pa.Schema, *columns: Any) -> pa.Table:
+    """Return a table of known figures, as arrays of shape (rows,), and of names.
+
+    A column of names is one name for all rows, or the names and the number of each row's.
+    """
+    import pyarrow as pa
+
+    count = columns[0].size
+    arrays = []
+    for field, column in zip(schema, columns, strict=True):
+        if isinstance(column, np.ndarray):
+            values = pa.py_buffer(np.ascontiguousarray(column, field.type.to_pandas_dtype()))
+            arrays.append(pa.Array.from_buffers(field.type, count, [None, values]))
+            continue
+        names, numbers = ([column], np.zeros(count)) if isinstance(column, str) else column
+        indices = pa.py_buffer(np.ascontiguousarray(numbers, np.int32))
+        codes = pa.Array.from_buffers(pa.int32(), count, [None, indices])
+        words = _column(names, field.type)
+        arrays.append(pa.DictionaryArray.from_arrays(codes, words).dictionary_decode())
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -297,24 +418,3 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         numbers = np.array(values, dtype=kind.to_pandas_dtype())
         content = [pa.py_buffer(np.packbits(is_known, bitorder="little")), pa.py_buffer(numbers)]
     return pa.Array.from_buffers(kind, len(values), content)
-
-
-def _write(folder: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table]) -> TraceFile:
-    import pyarrow.parquet as pq
-
-    path, row_count = folder / f"{name}.parquet", 0
-    with (
-        open_folder(folder) as own,
-        own.replacing(path.name) as file,
-        pq.ParquetWriter(file, schema, compression="zstd") as writer,
-    ):
-        for table in tables:
-            writer.write_table(table)
-            row_count += table.num_rows
-    return TraceFile(
-        name=name,
-        file=path.name,
-        sha256=digest_of(path),
-        rows=row_count,
-        columns=tuple(schema.names),
-    )

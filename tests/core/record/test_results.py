@@ -19,7 +19,6 @@ from wattload.core.record.results import (
     least_count,
     merge_latencies,
 )
-from wattload.run.record import latencies_of_rank
 
 VALUES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
 
@@ -82,9 +81,8 @@ def test_a_row_gives_its_histogram_back(values: list[int]) -> None:
 @given(first=VALUES, second=VALUES)
 def test_ranks_merge_to_what_one_would_have_counted(first: list[int], second: list[int]) -> None:
     ranks = [
-        row
+        latency(values).model_copy(update={"hosts": ("here",), "ranks": (rank,)})
         for rank, values in enumerate((first, second))
-        for row in latencies_of_rank([latency(values)], host="here", rank=rank)
     ]
     (whole,) = merge_latencies(ranks)
     expected = latency([*first, *second])
@@ -98,7 +96,7 @@ def test_ranks_merge_to_what_one_would_have_counted(first: list[int], second: li
 def test_phases_kinds_and_sizes_stay_apart() -> None:
     values = [random.Random(1).randrange(1, 10**6) for _ in range(20)]
     rows = [latency(values, phase=phase, size=size) for phase in "ab" for size in (1, 2)]
-    found = merge_latencies(latencies_of_rank(rows, host="here", rank=0))
+    found = merge_latencies(rows)
     assert [(row.phase, row.operation_bytes) for row in found] == [
         ("a", 1), ("a", 2), ("b", 1), ("b", 2),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.context import Context, LocalCommunicator, directory_target
+from tests.context import Context, directory_target
 from tests.records import Scenario, make_run
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Check, Metric
@@ -24,6 +24,7 @@ from wattload.results.figures import evaluated
 from wattload.results.gnn.checks import CHECKS
 from wattload.results.gnn.facts import GraphFacts
 from wattload.results.gnn.figures import FIGURES
+from wattload.run.ranks import LocalCommunicator
 from wattload.workloads.gnn.config import Config
 from wattload.workloads.gnn.workload import Gnn
 

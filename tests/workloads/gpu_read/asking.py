@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.context import Context, LocalCommunicator, directory_target
+from tests.context import Context, directory_target
 from wattload.core.record.results import Check
 from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import Target
@@ -17,6 +17,7 @@ from wattload.loaders.gpu.process import ProcessReader
 from wattload.loaders.gpu_queue.config import Config as Loader
 from wattload.loaders.gpu_queue.native import HANG_S
 from wattload.loaders.gpu_queue.reads import queue_way
+from wattload.run.ranks import LocalCommunicator
 from wattload.workloads.gpu_read.config import Config
 from wattload.workloads.gpu_read.workload import GpuRead
 

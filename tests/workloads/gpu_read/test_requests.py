@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.context import Context, LocalCommunicator, ThreadCommunicator, run_ranks
+from tests.context import Context, ThreadCommunicator, run_ranks
 from tests.gpu_machine import on_drives
 from tests.workloads.gpu_read.asking import (
     FILE_BYTES,
@@ -25,6 +25,7 @@ from wattload.core.workload import Outcome
 from wattload.loaders.gpu_queue.config import DRIVER
 from wattload.loaders.gpu_queue.config import Config as Loader
 from wattload.results.gpu_read.figures import seen_in_flight
+from wattload.run.ranks import LocalCommunicator
 from wattload.workloads.gpu_read.config import Files
 from wattload.workloads.gpu_read.workload import GpuRead
 

@@ -269,8 +269,8 @@ def _is_stopped(stopped_s: float, window: PhaseWindow) -> bool:
 def _stopped_s(record: RunRecord, window: PhaseWindow) -> dict[int, float]:
     """Return for how long each rank of a window did not run; empty if that was not counted."""
     found: dict[int, float] = {}
-    for span in record.spans:
-        if (span.host, span.name) == (window.host, window.name) and span.stopped_s is not None:
+    for span in record.spans_by_phase[window.host, window.name]:
+        if span.stopped_s is not None:
             found[span.rank] = found.get(span.rank, 0.0) + span.stopped_s
     return {rank: min(seconds, window.active_s) for rank, seconds in found.items()}
 
@@ -315,8 +315,7 @@ def _rate(record: RunRecord, window: PhaseWindow, intervals: Sequence[tuple[int,
     start_ns, end_ns = intervals[0][0], intervals[-1][1]
     moved_bytes = sum(
         span.read_bytes + span.written_bytes
-        for span in record.spans
-        if (span.host, span.name) == (window.host, window.name)
-        and start_ns <= span.start_ns < end_ns
+        for span in record.spans_by_phase[window.host, window.name]
+        if start_ns <= span.start_ns < end_ns
     )
     return moved_bytes * NS_PER_S / max(1, sum(end - start for start, end in intervals))

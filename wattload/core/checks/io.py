@@ -100,11 +100,7 @@ def hosts_took_part(record: RunRecord) -> Sequence[Check]:
 
 
 def _block_counters(record: RunRecord, window: PhaseWindow) -> Sequence[IoCounter]:
-    return [
-        counter
-        for counter in record.counters
-        if (counter.phase, counter.host) == (window.name, window.host)
-    ]
+    return record.counters_by_phase.get((window.host, window.name), ())
 
 
 def _total(counters: Sequence[IoCounter], direction: Literal["read", "written"]) -> int | None:
@@ -347,11 +343,8 @@ def _written_check(record: RunRecord, written: WrittenRecord) -> Check:
 def _drive_block_bytes(record: RunRecord, written: WrittenRecord) -> int | None:
     """Return the block layer's bytes of the phase; ``None`` if they are not this drive's alone."""
     drives = {each.device for each in record.power.written if each.host == written.host}
-    counts = [
-        counter.written_bytes
-        for counter in record.counters
-        if (counter.host, counter.phase) == (written.host, written.phase)
-    ]
+    counters = record.counters_by_phase.get((written.host, written.phase), ())
+    counts = [counter.written_bytes for counter in counters]
     if len(drives) != 1 or len(counts) != 1:
         return None
     return counts[0]

@@ -279,8 +279,19 @@ def _pid_namespace() -> str:
 
 def write_owner(folder: Folder) -> None:
     """Write down which host makes the run, and in which boot of it."""
-    document = {"host": socket.gethostname(), "boot_id": boot_id()}
-    folder.write(OWNER_FILE, json.dumps(document) + "\n")
+    folder.write(OWNER_FILE, owner_text())
+
+
+def owner_text() -> str:
+    """Return the content of the owner file of a run that this host makes."""
+    return json.dumps({"host": socket.gethostname(), "boot_id": boot_id()}) + "\n"
+
+
+def is_owned(folder: Path, owner: str) -> bool:
+    """Return whether a run's folder exists here, and the host with this owner file has made it."""
+    with suppress(OSError, DataError), open_folder(folder) as opened:
+        return opened.read(OWNER_FILE) == owner.encode()
+    return False
 
 
 def reserve_space(folder: Folder) -> None:

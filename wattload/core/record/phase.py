@@ -12,6 +12,7 @@ from wattload.core.base_models import Frozen, Observed
 from wattload.core.units import NS_PER_S
 
 T = TypeVar("T", int, float)
+Item = TypeVar("Item")
 
 Count = Annotated[int, Field(ge=0, lt=1 << 64)]
 """A count of bytes or operations, or a time of CLOCK_MONOTONIC in ns."""
@@ -140,20 +141,23 @@ def phase_windows(
 ) -> tuple[PhaseWindow, ...]:
     """Return one window per phase and host, in order of their start."""
     by_window = {(each.host, each.phase): each for each in halves}
-    windows = [_window(group, by_window.get(key)) for key, group in _grouped(spans).items()]
+    groups = by_phase((span.host, span.name, span) for span in spans)
+    windows = [_window(group, by_window.get(key)) for key, group in groups.items()]
     return tuple(sorted(windows, key=lambda window: (window.start_ns, window.end_ns)))
 
 
-def _grouped(spans: Iterable[PhaseSpan]) -> dict[tuple[str, str], list[PhaseSpan]]:
-    groups: dict[tuple[str, str], list[PhaseSpan]] = defaultdict(list)
-    for span in spans:
-        groups[span.host, span.name].append(span)
-    return groups
+def by_phase(items: Iterable[tuple[str, str, Item]]) -> dict[tuple[str, str], list[Item]]:
+    """Return items by host and phase, which come with each, in their order."""
+    groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
+    for host, phase, item in items:
+        groups[host, phase].append(item)
+    return dict(groups)
 
 
-def _window(spans: list[PhaseSpan], halves: PhaseHalves | None) -> PhaseWindow:
-    first_by_rank = [min(s.start_ns for s in own) for own in _by_rank(spans)]
-    last_by_rank = [max(s.end_ns for s in own) for own in _by_rank(spans)]
+def _window(spans: Sequence[PhaseSpan], halves: PhaseHalves | None) -> PhaseWindow:
+    ranks = _by_rank(spans)
+    first_by_rank = [min(s.start_ns for s in own) for own in ranks]
+    last_by_rank = [max(s.end_ns for s in own) for own in ranks]
     start_ns, end_ns = min(first_by_rank), max(last_by_rank)
     intervals = merge_intervals((s.start_ns, s.end_ns) for s in spans)
     active_s = sum(end - start for start, end in intervals) / NS_PER_S

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -21,6 +21,7 @@ from wattload.core.record.phase import (
     PhaseSpan,
     PhaseWindow,
     TraceFile,
+    by_phase,
     phase_windows,
 )
 from wattload.core.record.results import Check, Latency, Metric, merge_latencies
@@ -135,6 +136,17 @@ class WorkloadSection(Frozen):
     data: DataRecord | None = None
 
 
+_COMPUTED: Mapping[str, Set[str]] = {
+    "clock": {"hosts"},
+    "windows": {"spans", "halves", "hosts"},
+    "joined_windows": {"spans", "halves", "hosts"},
+    "spans_by_phase": {"spans"},
+    "counters_by_phase": {"counters"},
+    "merged_latencies": {"latencies"},
+}
+"""What a record computes once, and the fields that it depends on."""
+
+
 class RunRecord(Frozen):
     """One run, in SI base units. Missing is ``None`` with a reason, never zero."""
 
@@ -176,8 +188,9 @@ class RunRecord(Frozen):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy, without what was computed from fields that ``update`` may replace."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("windows", "joined_windows", "clock", "merged_latencies"):
-            copied.__dict__.pop(name, None)
+        for name, sources in _COMPUTED.items():
+            if update is not None and not sources.isdisjoint(update):
+                copied.__dict__.pop(name, None)
         return copied
 
     @cached_property
@@ -201,6 +214,16 @@ class RunRecord(Frozen):
     def _on_common_clock(self, span: PhaseSpan) -> PhaseSpan:
         start_ns, end_ns = (self.clock.ns(span.host, at) for at in (span.start_ns, span.end_ns))
         return span.model_copy(update={"host": "", "start_ns": start_ns, "end_ns": end_ns})
+
+    @cached_property
+    def spans_by_phase(self) -> Mapping[tuple[str, str], Sequence[PhaseSpan]]:
+        """The spans by host and phase."""
+        return by_phase((span.host, span.name, span) for span in self.spans)
+
+    @cached_property
+    def counters_by_phase(self) -> Mapping[tuple[str, str], Sequence[IoCounter]]:
+        """The block devices' counters by host and phase."""
+        return by_phase((each.host, each.phase, each) for each in self.counters)
 
     @cached_property
     def merged_latencies(self) -> tuple[Latency, ...]:
