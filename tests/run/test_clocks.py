@@ -42,7 +42,10 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
-    folder = tmp_path_factory.mktemp("shim")
+    return compile_shim(tmp_path_factory.mktemp("shim"))
+
+
+def compile_shim(folder: Path) -> Path:
     (folder / "shim.c").write_text(SHIM)
     library = folder / "shim.so"
     subprocess.run(
