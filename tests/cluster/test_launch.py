@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from tests.cluster.hosts import NAMES, RUN, VARIABLES, Cluster
+from tests.cluster.hosts import NAMES, RUN, RUNS, VARIABLES, Cluster
+from tests.run.running import run_folders
+from wattload.core.record.file import read_record
 
 ON_ALL = (*RUN, "--hosts", ",".join(NAMES), "workload=null", "power=none")
+
+
+def test_one_command_runs_on_all_hosts(cluster: Cluster) -> None:
+    done = cluster.on("node1", *ON_ALL, **VARIABLES)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(cluster.files("node1", RUNS))
+    assert tuple(host.facts.name for host in read_record(folder).hosts) == NAMES
 
 
 def test_all_hosts_that_can_not_be_used_are_named(cluster: Cluster) -> None:
