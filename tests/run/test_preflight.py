@@ -15,10 +15,11 @@ from wattload.core.record.target import BlockNode, NodeKind
 from wattload.core.storage.targets import resolve_targets
 from wattload.core.units import TB
 from wattload.core.workload import WorkloadPlan
-from wattload.run.compose import compose
+from wattload.run.compose import compose, require_hosts
 from wattload.run.config import RunConfig
 from wattload.run.preflight import (
     WriteLedger,
+    hosts_text,
     preflight,
     require_controllers,
     require_trace,
@@ -251,6 +252,46 @@ def test_full_scale_in_a_file_on_the_root_disk_is_refused(
             preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
     else:
         assert preflight(_config(tmp_path, "scale=full"), [target], NOTHING, 1)
+
+
+def test_processes_of_a_job_and_of_a_host_are_counted_apart(tmp_path: Path) -> None:
+    """Twelve processes on three hosts, each of which does the whole job."""
+    config, targets = _config(tmp_path), [directory_target(tmp_path)]
+    assert preflight(
+        config, targets, replace(NOTHING, maximum_ranks=4), 12, job_ranks=4, host_ranks=4
+    )
+    with pytest.raises(ConfigError, match="at most 3 processes on each host, got 4"):
+        preflight(config, targets, replace(NOTHING, maximum_ranks=3), 12, job_ranks=4, host_ranks=4)
+    some = replace(NOTHING, memory_bytes_per_rank=1 << 60)
+    with pytest.raises(ConfigError, match="the buffers of 4 processes need"):
+        preflight(config, targets, some, 12, job_ranks=4, host_ranks=4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ([], "a drive each: each host does the whole job; sizes are those of a"),
+        (["workload=unet3d"], "a drive each: 12 processes do one job together; sizes are those of"),
+        (["target.shared=true"], "one shared folder: 12 processes do one job together"),
+    ],
+)
+def test_hosts_are_announced_with_what_they_do(
+    tmp_path: Path, overrides: list[str], text: str
+) -> None:
+    config = _config(tmp_path, *overrides)
+    require_hosts(config, ("a", "b", "c"))
+    assert hosts_text(config, ("a", "b", "c"), 12).startswith(f"3 (a, b, c), {text}")
+
+
+def test_a_workload_of_one_host_is_refused_on_several(tmp_path: Path) -> None:
+    config = _config(tmp_path, "workload=gnn")
+    require_hosts(config, ("a",))
+    with pytest.raises(ConfigError) as refused:
+        require_hosts(config, ("a", "b"))
+    assert str(refused.value) == (
+        "workload=gnn runs on one host, and the processes are on 2 (a, b); start all of them on "
+        "one, for example with mpirun -host a"
+    )
 
 
 def test_full_scale_in_a_real_file_on_the_root_disk_is_refused(tmp_path: Path) -> None:

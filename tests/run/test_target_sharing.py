@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,12 @@ from wattload.run.target_sharing import prove_sharing
 HOSTS = ("a", "b", "c")
 
 
-def target_in(folder: Path, *, is_root: bool = False) -> Target:
+def target_in(folder: Path, **system: Any) -> Target:
+    """Return the target in a folder, whose file system has these facts instead of its own."""
     folder.mkdir(exist_ok=True)
     (target,) = resolve_targets([folder], host="box", try_direct_io=False)
-    system = target.facts.file_system
-    assert system is not None
-    found = system.model_copy(update={"is_root": is_root})
+    assert target.facts.file_system is not None
+    found = target.facts.file_system.model_copy(update={"is_root": False, **system})
     return replace(target, facts=target.facts.model_copy(update={"file_system": found}))
 
 
@@ -74,13 +75,27 @@ def test_hosts_that_see_one_folder_have_no_drives_of_their_own(tmp_path: Path) -
     )
 
 
-def test_a_folder_where_no_drive_is_mounted_is_refused_unless_allowed(tmp_path: Path) -> None:
-    targets = [target_in(tmp_path / host, is_root=host == "b") for host in HOSTS]
+@pytest.mark.parametrize(
+    ("systems", "message"),
+    [
+        ([{"is_root": host == "b"} for host in HOSTS], "{path} is on the root file system"),
+        (
+            [{"mount_point": "/mnt" if host == "b" else "/mnt/drive"} for host in HOSTS],
+            "{path} is on the file system of /mnt, and on a on one that is mounted at /mnt/drive",
+        ),
+    ],
+    ids=["root", "shallower"],
+)
+def test_a_folder_where_no_drive_is_mounted_is_refused_unless_allowed(
+    tmp_path: Path, systems: list[dict[str, Any]], message: str
+) -> None:
+    targets = [
+        target_in(tmp_path / host, **system) for host, system in zip(HOSTS, systems, strict=True)
+    ]
     first, second, third = prove(config_of(), targets)
     assert (first, third) == (None, None)
-    assert str(second) == (
-        f"{tmp_path}/b is on the root file system, as if its drive were not mounted; mount it, or "
-        "use target.allow_unmounted=true"
+    assert str(second) == message.format(path=tmp_path / "b") + (
+        "; mount the drive under test, or use target.allow_unmounted=true"
     )
     assert prove(config_of("target.allow_unmounted=true"), targets) == [None] * 3
 

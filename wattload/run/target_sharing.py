@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from wattload.core.errors import TargetError
 from wattload.core.files import choose_folder
@@ -37,7 +38,7 @@ def prove_sharing(
         TargetError: this host sees another folder than stated, or one where no drive is mounted.
             Notes have the faults of further targets.
     """
-    nonce = secrets.token_hex(16)
+    nonce, mounts = secrets.token_hex(16), [_mount_point(target) for target in targets]
     faults: list[str] = []
     with ExitStack() as written:
         try:
@@ -45,17 +46,28 @@ def prove_sharing(
                 written.enter_context(_nonce_file(target.path, nonce))
         except OSError as error:
             faults.append(f"{error.filename} can't be written: {error.strerror}")
-        nonces = leaders.all_gather(nonce)
-        for target in targets:
-            seen = [host for host, each in zip(hosts, nonces, strict=True) if _has(target, each)]
-            faults.extend(_faults(config, target, seen, hosts[leaders.rank], hosts[0]))
+        by_host = leaders.all_gather((nonce, mounts))
+        for number, target in enumerate(targets):
+            views = [
+                _View(host, there[number], _has(target, its_nonce))
+                for host, (its_nonce, there) in zip(hosts, by_host, strict=True)
+            ]
+            faults.append(_fault(config, target, hosts[leaders.rank], views))
         leaders.barrier()  # all hosts have looked
-    if not faults:
-        return
-    refusal = TargetError(faults[0])
-    for fault in faults[1:]:
-        refusal.add_note(ALSO + fault)
-    raise refusal
+    faults = [fault for fault in faults if fault]
+    if faults:
+        refusal = TargetError(faults[0])
+        for fault in faults[1:]:
+            refusal.add_note(ALSO + fault)
+        raise refusal
+
+
+class _View(NamedTuple):
+    """A host, where the file system of its target is mounted, and if its nonce is seen here."""
+
+    host: str
+    mount_point: str
+    is_seen: bool
 
 
 @contextmanager
@@ -77,28 +89,51 @@ def _has(target: Target, nonce: str) -> bool:
         return False
 
 
-def _faults(
-    config: TargetConfig, target: Target, seen: Sequence[str], host: str, first: str
-) -> Iterator[str]:
-    """Yield what is wrong with a target of ``host`` that has the nonces of the hosts ``seen``.
+def _mount_point(target: Target) -> str:
+    """Return where the file system of a target is mounted, empty if that is unknown."""
+    system = target.facts.file_system
+    return "" if system is None else system.mount_point
+
+
+def _fault(config: TargetConfig, target: Target, host: str, views: Sequence[_View]) -> str:
+    """Return what is wrong with a target of ``host``, given the views of all hosts; else "".
 
     A folder that two hosts see is a fault of the later one.
     """
-    system = target.facts.file_system
+    seen = [view.host for view in views if view.is_seen]
+    first = views[0].host
     if config.shared:
-        if first not in seen:
-            yield (
-                f"{target.path} is not the folder that {first} sees, and target.shared=true means "
-                "one for all hosts; mount the same file system on all, or use target.shared=false "
-                "if each has a drive of its own"
-            )
-    elif seen and seen[0] != host:
-        yield (
+        if first in seen:
+            return ""
+        return (
+            f"{target.path} is not the folder that {first} sees, and target.shared=true means one "
+            "for all hosts; mount the same file system on all, or use target.shared=false if each "
+            "has a drive of its own"
+        )
+    if seen and seen[0] != host:
+        return (
             f"{target.path} is the folder that {seen[0]} sees, and target.shared=false means a "
             "drive of its own for each host; use target.shared=true for a shared file system"
         )
-    elif system is not None and system.is_root and not config.allow_unmounted:
-        yield (
-            f"{target.path} is on the root file system, as if its drive were not mounted; mount "
-            "it, or use target.allow_unmounted=true"
+    place = "" if config.allow_unmounted else _place_without_drive(target, views)
+    if not place:
+        return ""
+    return (
+        f"{target.path} is on {place}; mount the drive under test, or use "
+        "target.allow_unmounted=true"
+    )
+
+
+def _place_without_drive(target: Target, views: Sequence[_View]) -> str:
+    """Return where a target is that no drive seems to be mounted on; "" if one is.
+
+    None is where another host has a mount point further down.
+    """
+    mount_point, system = _mount_point(target), target.facts.file_system
+    other = max(views, key=lambda view: len(view.mount_point))
+    if len(mount_point) < len(other.mount_point):
+        return (
+            f"the file system of {mount_point}, and on {other.host} on one that is mounted at "
+            f"{other.mount_point}"
         )
+    return "the root file system" if system is not None and system.is_root else ""

@@ -26,6 +26,7 @@ from wattload.session.schedule import (
     SessionJournal,
     SessionReporter,
     Step,
+    keyed_on_all_hosts,
     point_key,
 )
 from wattload.session.search_result import Measurement, Question, SearchResult, conclude, measured
@@ -275,8 +276,9 @@ class AcceleratorSearch(Schedule):
 
     def _trial(self, accelerators: int, repetition: int) -> Trial:
         overrides = self._plan.point(accelerators, repetition)
+        point = Point(overrides, repetition, point_key(*compose(overrides), repetition))
         step = Step(
-            point=Point(overrides, repetition, point_key(*compose(overrides), repetition)),
+            point=keyed_on_all_hosts([point], self._process)[0],
             comparison=Comparison(
                 session_id=self.journal.session_id,
                 arm="",

@@ -29,6 +29,7 @@ from wattload.session.schedule import (
     SessionPosition,
     SessionReporter,
     Sweep,
+    keyed_on_all_hosts,
     point_key,
 )
 
@@ -86,14 +87,17 @@ def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReport
             )
     if any(searches):
         raise ConfigError("some of the runs are searches and some are not; give sweep= one value")
-    points = [
-        Point(combination, repetition, point_key(config, config_values, repetition))
-        for repetition in range(max(config.repeat for config, _ in composed))
-        for combination, (config, config_values) in zip(combinations, composed, strict=True)
-        if repetition < config.repeat
-    ]
-    journal = SessionJournal.of_sweep(Path(first.runs), overrides) if len(points) > 1 else None
+    is_one = sum(config.repeat for config, _ in composed) == 1
+    journal = None if is_one else SessionJournal.of_sweep(Path(first.runs), overrides)
     with start_process(first, reporter) as process:
+        points = process.on_all_ranks(
+            lambda: [
+                Point(combination, repetition, point_key(config, config_values, repetition))
+                for repetition in range(max(config.repeat for config, _ in composed))
+                for combination, (config, config_values) in zip(combinations, composed, strict=True)
+                if repetition < config.repeat
+            ]
+        )
         return make_runs(process, Sweep(points, journal, reporter), reporter)
 
 
@@ -104,6 +108,7 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
         WattloadError: the planned runs together write too much, or a run failed.
     """
     journal = schedule.journal
+    schedule.planned = keyed_on_all_hosts(schedule.planned, process)
     done = _resume(process, journal, schedule.planned)
     left = schedule.left(done)
     if journal is not None:  # a single run's own preflight guards against wear

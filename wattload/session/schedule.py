@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
@@ -66,6 +66,20 @@ def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: i
     settings = {key: value for key, value in config_values.items() if key != "repeat"}
     document = json.dumps([settings, where, code, repetition], sort_keys=True, default=str)
     return hashlib.sha256(document.encode()).hexdigest()
+
+
+def keyed_on_all_hosts(points: Sequence[Point], process: ProcessContext) -> list[Point]:
+    """Return points whose keys identify the drives of all hosts, the same ones on every rank.
+
+    Every rank has to call this with the same runs, each with the drives of its host in their keys.
+    """
+    by_rank = process.communicator.all_gather([point.key for point in points])
+    keyed = []
+    for point, keys in zip(points, zip(*by_rank, strict=True), strict=True):
+        different = list(dict.fromkeys(keys))
+        key = hashlib.sha256("\x1f".join(different).encode()).hexdigest()
+        keyed.append(replace(point, key=key) if different[1:] else point)
+    return keyed
 
 
 class SessionJournal:

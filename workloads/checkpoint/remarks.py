@@ -19,9 +19,9 @@ def remarks(job: Job) -> tuple[str, ...]:
             f"{len(job.shards)} of them (the shards of {which}), "
             f"{format_bytes(job.rank_bytes)} of {format_bytes(job.model_bytes)}."
         )
-    if len(job.shards) % job.target_count:
+    if len(job.sharers) % job.target_count:
         found.append(
-            f"{len(job.shards)} ranks do not divide evenly over {job.target_count} targets: the "
+            f"{len(job.sharers)} ranks do not divide evenly over {job.target_count} targets: the "
             "first targets have one rank more and determine the time."
         )
     if config.is_async:
