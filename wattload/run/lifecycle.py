@@ -314,10 +314,13 @@ class RunLifecycle:
         self._release_folder()
 
     def leave(self, lost: RankLostError) -> None:
-        """Write the record of an unfinished run on another host than the root's."""
-        if self._draft is not None:
-            root = self._process.hosts[0]
-            self.fail(RunError(f"{lost}; the record of the run on {root} says why"))
+        """Undo what was changed on another rank than the root; a host has a record of its own."""
+        if self._draft is None:
+            self._end_writes("failed")
+            self._resources.close()
+            return
+        root = self._process.hosts[0]
+        self.fail(RunError(f"{lost}; the record of the run on {root} says why"))
 
     def explain(self, error: BaseException) -> None:
         """Note on an error where the record of the run is, and how far it got."""
