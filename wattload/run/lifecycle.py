@@ -660,12 +660,14 @@ class RunLifecycle:
             self._release_folder()
             if is_own:
                 remove_run_folder(header.folder)
+            rest_until_all_here(leaders)
             return None
         reports = ReceivedReports(leaders, report, ranks)
         record, place = conclude(header, reports, findings)
         reports.end()
         self._is_recorded, self._folder = True, place
         self._release_folder()
+        rest_until_all_here(leaders)  # their folders are removed by then, whatever follows
         if place != header.folder:
             raise MisplacedRecordError(
                 f"the run is complete, but {header.folder} can't be written: its record is in "
