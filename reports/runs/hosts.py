@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,9 +47,12 @@ class Slowest:
     """The slowest host in the timed phase whose ends are farthest apart.
 
     ``behind_s`` is how much later the last host ended than ``first``, ``seconds`` the length of the
-    phase. If that is less than ``SAME_END_SHARE`` of it, or than the clocks are known, the slowest
-    host is the one with the least rate by rank, else the last to end. ``rates`` has the bytes per
-    second of each host that was in the phase.
+    phase; of a phase of several ``parts``, such as epochs, the sums over these. If it is more than
+    ``SAME_END_SHARE`` of that, and than the clocks are known, the slowest host is the last to end.
+    Else hosts waited for each other, or worked for a fixed time: then it is the one whose drives
+    moved the least per busy second, or the least by rank if that was not counted. ``rates`` has the
+    bytes per second of each host that was in the phase, ``busy_rates`` those of its drives while
+    they had requests in flight; empty if not all were counted.
     """
 
     phase: str
@@ -55,8 +60,10 @@ class Slowest:
     first: str
     behind_s: float
     seconds: float
+    parts: int
     is_last: bool
     rates: Mapping[str, float]
+    busy_rates: Mapping[str, float]
 
     @property
     def spread(self) -> float:
@@ -150,18 +157,41 @@ def _slowest(record: RunRecord, phase: str) -> Slowest | None:
         return None
     rates = {each.host: (each.read_bytes + each.written_bytes) / each.active_s for each in windows}
     by_rank = {each.host: rates[each.host] / each.rank_count for each in windows}
-    ends_s = {each.host: record.clock.ns(each.host, each.end_ns) / NS_PER_S for each in windows}
-    first, last = min(ends_s, key=ends_s.__getitem__), max(ends_s, key=ends_s.__getitem__)
-    starts_s = [record.clock.ns(each.host, each.start_ns) / NS_PER_S for each in windows]
-    behind_s, seconds = ends_s[last] - ends_s[first], ends_s[last] - min(starts_s)
-    known_s = sum(_bound_s(record, host) or 0.0 for host in (first, last))
+    busy_rates = _busy_rates(record, phase)
+    speeds = busy_rates if busy_rates.keys() == rates.keys() else by_rank
+    parts = len(windows[0].intervals)
+    if any(len(each.intervals) != parts for each in windows):
+        parts = 1  # only the last end is that of one part
+    ends_s = {
+        each.host: [
+            record.clock.ns(each.host, end_ns) / NS_PER_S for _, end_ns in each.intervals[-parts:]
+        ]
+        for each in windows
+    }
+    late_s = {host: math.fsum(own) for host, own in ends_s.items()}
+    first, last = min(late_s, key=late_s.__getitem__), max(late_s, key=late_s.__getitem__)
+    behind_s, seconds = late_s[last] - late_s[first], max(each.active_s for each in windows)
+    known_s = parts * sum(_bound_s(record, host) or 0.0 for host in (first, last))
     is_last = behind_s > max(SAME_END_SHARE * seconds, known_s)
     return Slowest(
         phase=phase,
-        host=last if is_last else min(by_rank, key=by_rank.__getitem__),
+        host=last if is_last else min(speeds, key=speeds.__getitem__),
         first=first,
         behind_s=behind_s,
         seconds=seconds,
+        parts=parts,
         is_last=is_last,
         rates=rates,
+        busy_rates=busy_rates if speeds is busy_rates else {},
     )
+
+
+def _busy_rates(record: RunRecord, phase: str) -> dict[str, float]:
+    """Return the bytes per second of the drives of hosts while they had requests in flight."""
+    moved_bytes: defaultdict[str, int] = defaultdict(int)
+    busy_s: defaultdict[str, float] = defaultdict(float)
+    for counter in record.counters:
+        if counter.phase == phase and None not in (counter.read_bytes, counter.written_bytes):
+            moved_bytes[counter.host] += (counter.read_bytes or 0) + (counter.written_bytes or 0)
+            busy_s[counter.host] += counter.busy_s or 0.0
+    return {host: moved_bytes[host] / seconds for host, seconds in busy_s.items() if seconds}

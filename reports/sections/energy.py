@@ -38,7 +38,7 @@ from wattload.reports.runs.energy import (
     tail_text,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.wording import device_text
+from wattload.reports.sections.wording import device_text, unique
 from wattload.results.quantity import (
     MISSING,
     Scale,
@@ -124,7 +124,7 @@ def _choice(record: RunRecord) -> str:
     if power.rest_s:
         rest = quantity(power.rest_s, Unit.SECONDS, 3)
         text += f" The drive rested for {rest} after the job."
-    return " ".join([text, *(f"{line}." for line in meter_lines(power, record.started_utc))])
+    return " ".join([text, *unique(f"{line}." for line in meter_lines(power, record.started_utc))])
 
 
 def _energies(record: RunRecord) -> Table:

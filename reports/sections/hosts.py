@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
@@ -20,6 +20,7 @@ from wattload.results.quantity import (
     counted,
     percent,
     quantity,
+    whole,
     with_uncertainty,
 )
 
@@ -137,20 +138,32 @@ def slowest_text(record: RunRecord) -> str:
     found = slowest_of(record)
     if found is None:
         return ""
-    phase = label(found.phase)
+    phase, later = label(found.phase), "after"
+    if found.parts > 1:
+        phase, later = f"the {whole(found.parts)} parts of {phase}", "in all after"
     share = percent(found.behind_s / found.seconds, 2)
     behind = f"{quantity(found.behind_s, Unit.SECONDS, 3)} ({share})"
-    rate = quantity(found.rates[found.host], Unit.BYTES_PER_SECOND)
-    others = [rate for host, rate in found.rates.items() if host != found.host]
-    ends = [quantity(end, Unit.BYTES_PER_SECOND) for end in (min(others), max(others))]
-    opening = f"All hosts ended {phase} within {behind}; the slowest was {found.host},"
+    spread = f"The hosts' rates span {percent(found.spread, 2)} of their mean."
     if found.is_last:
-        opening = (
-            f"The slowest host was {found.host}: it ended {phase} {behind} after {found.first}, "
-            "the first to end,"
+        own, others = _beside_others(found.rates, found.host)
+        return (
+            f"The slowest host was {found.host}: it ended {phase} {behind} {later} {found.first}, "
+            f"the first to end, at {own}; the others reached {others}. {spread}"
         )
-    return (
-        f"{opening} at {rate}; the other{'s' * (len(others) > 1)} reached "
-        f"{' to '.join(dict.fromkeys(ends))}. The hosts' rates span {percent(found.spread, 2)} of "
-        "their mean."
-    )
+    opening = f"All hosts ended {phase} within {behind}; the slowest was {found.host}"
+    if found.busy_rates:
+        own, others = _beside_others(found.busy_rates, found.host)
+        return (
+            f"{opening}: while busy, its drives moved {own} and those of the others {others}. "
+            f"{spread}"
+        )
+    own, others = _beside_others(found.rates, found.host)
+    return f"{opening}, at {own}; the others reached {others}. {spread}"
+
+
+def _beside_others(rates: Mapping[str, float], host: str) -> tuple[str, str]:
+    """Return the rate of a host, and the range of the others'."""
+    others = [rate for name, rate in rates.items() if name != host]
+    ends = [quantity(end, Unit.BYTES_PER_SECOND) for end in (min(others), max(others))]
+    own = quantity(rates[host], Unit.BYTES_PER_SECOND)
+    return own, " to ".join(dict.fromkeys(ends))

@@ -107,9 +107,10 @@ def split_name(record: RunRecord, check: str) -> tuple[str, str]:
     if not host:
         return check, ""
     name = check.removesuffix(f"_{host}")
-    for controller in record.controllers:
-        if controller.facts.host == host:
-            name = f"{name}_".replace(f"_{controller.facts.serial}_", "_").removesuffix("_")
+    drives = {each.facts.serial for each in record.controllers if each.facts.host == host}
+    drives |= {each.device for each in record.power.energy if each.host == host}
+    for drive in drives:
+        name = f"{name}_".replace(f"_{drive}_", "_").removesuffix("_")
     return name, host
 
 

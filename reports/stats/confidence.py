@@ -205,7 +205,8 @@ def limit(rate: Row | None, runs: Sequence[Run]) -> Limit:
     if limits := [*_host_limits(rate, records), *of_drive]:
         return Limit(f"limited by {', and by '.join(limits)}", is_drive=bool(of_drive))
     if busy is not None:
-        return Limit(f"limit unknown: the drive was busy {percent(busy, 2)} of the time")
+        shown = f"{_busiest(records)} was busy {percent(busy, 2)} of the time"
+        return Limit(f"limit unknown: {shown}")
     return Limit("limit unknown: the drive's busy time was not counted")
 
 
@@ -232,11 +233,14 @@ def _host_limits(rate: Row, records: Sequence[RunRecord]) -> Iterator[str]:
 def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) -> Iterator[str]:
     waited = median_of_known(each.for_storage for each in _worker_shares(records, phase))
     if busy is not None and busy >= DRIVE_BUSY:
-        devices = {(each.host, each.device) for each in records[0].counters}
-        which = "the drive" if len(devices) == 1 else f"the busiest of {len(devices)} drives"
-        yield f"{which}, busy {percent(busy, 2)} of the time"
+        yield f"{_busiest(records)}, busy {percent(busy, 2)} of the time"
     elif waited is not None and waited > _MOST:
         yield f"the drive, for which workers waited {percent(waited, 2)} of the time"
+
+
+def _busiest(records: Sequence[RunRecord]) -> str:
+    devices = {(each.host, each.device) for each in records[0].counters}
+    return "the drive" if len(devices) == 1 else f"the busiest of {len(devices)} drives"
 
 
 def _phases(record: RunRecord, phase: str) -> list[Phase]:

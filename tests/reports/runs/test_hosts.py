@@ -69,14 +69,46 @@ def test_the_last_host_to_end_is_the_slowest() -> None:
     assert found.spread == pytest.approx(0.2 / (2.8 / 3), rel=1e-3)
 
 
-def test_of_hosts_that_end_together_the_one_of_the_least_rate_is_the_slowest() -> None:
-    """In a phase of fixed time a slow drive moves less, and ends with the others."""
-    first, second, third = cluster_of(*NAMES, **REAL)
-    slow = replace(second, rate_bytes_per_s=1e9)
-    found = slowest_of(make_cluster([first, slow, third])[0])
+def test_the_lateness_of_a_host_adds_up_over_the_parts_of_a_phase() -> None:
+    """The last part alone would name another host."""
+    record = record_of(ranks=1)
+    spans = []
+    for span in record.spans:
+        for part, late_s in enumerate(
+            {"ada": (0, 0, 0), "bob": (2, 2, 0), "cyd": (0, 0, 1)}[span.host]
+        ):
+            if span.timed:
+                start_ns = span.start_ns + part * 10**10
+                times = {"start_ns": start_ns, "end_ns": start_ns + (5 + late_s) * 10**9}
+                spans.append(span.model_copy(update=times))
+    found = slowest_of(record.model_copy(update={"spans": tuple(spans)}))
     assert found is not None
-    assert (found.host, found.is_last) == ("bob", False)
+    assert (found.host, found.first, found.is_last, found.parts) == ("bob", "ada", True, 3)
+    assert found.behind_s == pytest.approx(4.0)
+    assert found.seconds == pytest.approx(19.0)
+
+
+def test_of_hosts_that_wait_for_each_other_the_one_whose_drive_is_slow_is_the_slowest() -> None:
+    """Its share of the work may be smaller or larger: its drive is busy for longer with it."""
+    first, second, third = cluster_of(*NAMES, **REAL)
+    small = replace(second, rate_bytes_per_s=1e9)
+    record, _ = make_cluster([first, small, third])
+    counters = tuple(
+        each.model_copy(
+            update={"busy_s": (each.busy_s or 0.0) * {"bob": 0.3, "cyd": 1.02}[each.host]}
+        )
+        if each.host != "ada"
+        else each
+        for each in record.counters
+    )
+    found = slowest_of(record.model_copy(update={"counters": counters}))
+    assert found is not None
+    assert (found.host, found.is_last) == ("cyd", False)
     assert found.behind_s == pytest.approx(0.0, abs=1e-6)
+    assert set(found.busy_rates) == {*NAMES}
+    uncounted = slowest_of(record.model_copy(update={"counters": counters[:3]}))
+    assert uncounted is not None
+    assert (uncounted.host, uncounted.busy_rates) == ("bob", {})
 
 
 def test_ends_are_compared_only_as_well_as_the_clocks_are_known() -> None:
