@@ -32,27 +32,31 @@ class Activity:
 class RunTimes:
     """The known times of a host's run.
 
-    ``activity`` is all its work, timed or not: power may jump where it begins or ends. ``before``
-    and ``after`` are its polled idle times, ``None`` if there was none. ``rests`` are the times
-    after the job in which drives end its work.
+    ``activity`` is all its work, timed or not, but for ``loads``, the known load that calibrates
+    meters. ``before`` and ``after`` are its polled idle times, ``None`` if there was none.
+    ``rests`` are the times after the job in which drives end its work.
     """
 
     activity: Sequence[Activity] = ()
+    loads: Sequence[Window] = ()
     before: Window | None = None
     after: Window | None = None
     rests: Sequence[Window] = ()
 
     def work(self) -> list[Window]:
         """Return the times of all work: power may jump where it begins or ends."""
-        return [(each.start_ns, each.end_ns) for each in self.activity]
+        return sorted([*self._activity(), *self.loads])
 
     def idle(self) -> list[Window]:
         """Return the idle times that there were."""
         return [window for window in (self.before, self.after) if window is not None]
 
-    def known(self) -> list[Window]:
-        """Return all times of which it is known whether the host worked, in time order."""
-        return sorted([*self.work(), *self.idle(), *self.rests])
+    def of_run(self) -> list[Window]:
+        """Return the times of the run's own work, rests and idle, in time order."""
+        return sorted([*self._activity(), *self.idle(), *self.rests])
+
+    def _activity(self) -> list[Window]:
+        return [(each.start_ns, each.end_ns) for each in self.activity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ class SourceLedger:
                 measured = MeasuredPower.of(trace, profile, facts, times, calibrations)
                 energies[name] = measured
                 if not isinstance(facts.sensor, Counter):
-                    refused.append(pinned(trace, facts, measured.sensor, times.known()))
+                    refused.append(pinned(trace, facts, measured.sensor, times.of_run()))
             else:
                 energies[name] = Limits.of(trace, profile, facts)
         return cls(

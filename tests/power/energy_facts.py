@@ -64,11 +64,14 @@ def times_of(
     after: Window | None = None,
     rests: Sequence[Window] = (),
     others: Sequence[Activity] = (),
+    loads: Sequence[Window] = (),
 ) -> RunTimes:
-    """Return the times of a run with some phases and other activity."""
+    """Return the times of a run with some phases, other activity and loads that calibrate."""
     activity = [
         Activity(start_ns=start_ns, end_ns=end_ns, name=each.name)
         for each in windows
         for start_ns, end_ns in each.intervals
     ]
-    return RunTimes(activity=[*activity, *others], before=before, after=after, rests=rests)
+    return RunTimes(
+        activity=[*activity, *others], loads=loads, before=before, after=after, rests=rests
+    )

@@ -38,6 +38,7 @@ from wattload.power.energy.trace import Trace, TraceKey
 from wattload.power.sampler.protocol import ControllerReading
 from wattload.run.phases import REST_PHASE, PhaseTraffic, bytes_over_time
 from wattload.run.power_session import (
+    CALIBRATION_PHASE,
     IDLE_AFTER_PHASE,
     IDLE_PHASE,
     QUIET_AFTER_PHASE,
@@ -57,7 +58,7 @@ _IDLE_TIMES: tuple[tuple[str, Moment, bool], ...] = (
     (QUIET_AFTER_PHASE, "after", False),
 )
 """Each idle phase, whether it is before or after the run, and whether the drive is polled."""
-_WITHOUT_WORK = (REST_PHASE, *(name for name, _, _ in _IDLE_TIMES))
+_NOT_OF_THE_JOB = (REST_PHASE, CALIBRATION_PHASE, *(name for name, _, _ in _IDLE_TIMES))
 
 
 def pending_section(config: PowerConfig) -> PowerSection:
@@ -242,9 +243,15 @@ def _of_host(
             activity=[
                 Activity(start_ns=start_ns, end_ns=end_ns, name=window.name)
                 for window in own
-                if window.name not in _WITHOUT_WORK and not window.is_part
+                if window.name not in _NOT_OF_THE_JOB and not window.is_part
                 for start_ns, end_ns in window.intervals
                 if window.name not in pauses or not _has_a_rest(start_ns, end_ns, rests)
+            ],
+            loads=[
+                interval
+                for window in own
+                if window.name == CALIBRATION_PHASE
+                for interval in window.intervals
             ],
             before=spans.get(IDLE_PHASE),
             after=spans.get(IDLE_AFTER_PHASE),

@@ -75,13 +75,14 @@ def record(
     times_s: Floats,
     values: Sequence[float | None] | Floats,
     work: PhaseWindow = WORK,
+    *,
     before: Window = BEFORE,
+    loads: Sequence[Window] = (),
 ) -> EnergyRecord:
     """Return the energy of a phase; all other figures of the ledger are made as well."""
     samples = meter.samples(times_s, values)
-    ledger = EnergyLedger(
-        traces(samples), [meter.facts], host="host1", times=times_of(work, before=before)
-    )
+    times = times_of(work, before=before, loads=loads)
+    ledger = EnergyLedger(traces(samples), [meter.facts], host="host1", times=times)
     (found,) = ledger.phase_records([work])
     idle = IdleTime(moment="before", polled=True, window=before)
     for each in (found, *ledger.whole_run_records(), *ledger.idle_records([idle])):
@@ -222,12 +223,13 @@ def test_a_coarse_meter_is_pinned_if_only_its_idle_power_is_steady(limit_w: floa
 
 
 def test_a_drive_of_steady_power_is_not_pinned_by_the_pulses_before_its_work() -> None:
-    """Pulses and a fast train, whose readings vary below the pulses' power."""
+    """The load that calibrates is pulses and a fast train, which reads less than they do."""
     is_pulse = (TIMES_S < -9) & (TIMES_S % 4 < 2)
     is_loaded = is_pulse | ((TIMES_S > 0) & (TIMES_S < 60))
     in_train = (TIMES_S > -9) & (TIMES_S < -4)
     watts = np.where(in_train, 11 + 0.5 * np.sin(TIMES_S * 30), np.where(is_loaded, 12.0, 5.0))
-    found = record(meter_of("power"), TIMES_S, watts, before=(ns(-4), ns(-1)))
+    loads, before = [(ns(-28), ns(-4))], (ns(-4), ns(-1))
+    found = record(meter_of("power"), TIMES_S, watts, before=before, loads=loads)
     assert found.energy_j == pytest.approx(720, rel=0.01)
 
 
