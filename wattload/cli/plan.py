@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from wattload.cli.checkpoint_plan import (
     KEYS,
@@ -34,7 +35,19 @@ from wattload.core.workload import WorkloadPlan
 from wattload.results.quantity import counted, quantity
 from wattload.run.compose import groups, options, workload_class
 from wattload.run.config import RunConfig
-from wattload.run.preflight import exceeds_limit, lacking_bytes, space_of, writes_of
+from wattload.run.preflight import (
+    exceeds_limit,
+    lacking_bytes,
+    preflight,
+    require_controllers,
+    require_trace,
+    space_of,
+    waits_text,
+    writes_of,
+)
+
+if TYPE_CHECKING:
+    from wattload.run.lifecycle import Preview
 
 WORKLOAD = "checkpoint"
 
@@ -80,9 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _plan_run(arguments: argparse.Namespace) -> int:
-    """Print what a run would take, then raise what its preflight would raise."""
+    """Print what a run would take, on rank 0, then raise what its preflight would raise."""
     from wattload.cli.outcome import Printer
-    from wattload.run.preflight import preflight, require_controllers, require_trace, waits_text
     from wattload.session.loop import plan_run
 
     own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
@@ -92,6 +104,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     rate, power_w = number_in(given, "rate"), number_in(given, "power_w")
     overrides = [f"workload={arguments.workload}", *overrides]
     preview = plan_run(overrides, Printer())
+    if preview is None:
+        return 0
     config, targets, plan, drives = preview.config, preview.targets, preview.plan, preview.drives
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
     if arguments.json:
@@ -99,6 +113,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         lacking = {str(t.path): lacking_bytes(t, plan, len(targets)) for t in targets}
         document = {**asdict(plan), "lacking_bytes": lacking, "time": seconds, "power_w": power_w}
         document["load"] = {"name": config.load.name, "expected_s": config.load.expected_s}
+        document["hosts"] = preview.hosts
         if drives:
             document["drives"] = [
                 drive_document(target, drives[target.index], plan) for target in targets
@@ -118,17 +133,23 @@ def _plan_run(arguments: argparse.Namespace) -> int:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))
         if drives and not any(found.is_final for found in drives.values()):
             print(line("run it", raw_command(config, overrides, targets, drives, plan)))
+    _require_possible(preview)
+    return 0
+
+
+def _require_possible(preview: Preview) -> None:
+    """Raise what the preflight of the run would raise, if the command that was printed is used."""
+    config, targets, plan, drives = preview.config, preview.targets, preview.plan, preview.drives
     require_controllers(config.power, targets)
     require_trace(config.power)
     for inspection in drives.values():
         for refusal in inspection.refusals:
             if not refusal.can_be_lifted:
                 raise TargetError(refusal.sentence)
-    if drives:  # the command that was printed permits it
+    if drives:
         permitted = replace(config.target, max_write_bytes=writes_of(plan))
         config = replace(config, target=permitted)
     preflight(config, targets, plan, max(plan.minimum_ranks, 1))
-    return 0
 
 
 def _load_text(config: RunConfig) -> str:

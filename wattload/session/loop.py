@@ -51,11 +51,15 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataRecord | None:
         return data if process.is_root else None
 
 
-def plan_run(overrides: Sequence[str], reporter: Reporter) -> Preview:
-    """Return what one run would do to its targets; changes nothing."""
+def plan_run(overrides: Sequence[str], reporter: Reporter) -> Preview | None:
+    """Return what one run would do to its targets, ``None`` on other ranks than 0.
+
+    Changes nothing.
+    """
     config, _ = compose(overrides)
     with unsampled_process(config, reporter, measures=False) as process:
-        return preview_run(process, overrides)
+        preview = preview_run(process, overrides)
+        return preview if process.is_root else None
 
 
 def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter) -> int:
