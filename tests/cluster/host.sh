@@ -36,11 +36,12 @@ chmod 755 /etc/ssh
 install -m 600 "$folder/key" /etc/ssh/key
 cp "$folder/key.pub" /etc/ssh/authorized_keys
 echo "node* $(cat "$folder/key.pub")" >/etc/ssh/ssh_known_hosts
-echo 'IdentityFile /etc/ssh/key' >/etc/ssh/ssh_config
+printf 'IdentityFile /etc/ssh/key\nServerAliveInterval 5\n' >/etc/ssh/ssh_config
 cat >/etc/ssh/sshd_config <<END
 HostKey /etc/ssh/key
 AuthorizedKeysFile /etc/ssh/authorized_keys
 PasswordAuthentication no
+ClientAliveInterval 5
 END
 mkdir -m 755 /run/sshd
 /usr/sbin/sshd
