@@ -113,14 +113,16 @@ class Sampling:
             self._client = None
 
     def abort(self) -> tuple[PowerStateRecord, ...]:
-        """Restore all settings of an unfinished run and return the drives' power states."""
+        """Restore all settings of an unfinished run and return the drives' power states.
+
+        The sampler goes on: it writes the record if this process is killed before it has.
+        """
         states: tuple[PowerStateRecord, ...] = ()
         try:
             if self._client is not None and self._client.has_run:
                 states = self._client.abort()
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)
-        self.close()
         return states
 
 
