@@ -71,8 +71,9 @@ class Relay:
                 return self._finish(message)
             case "abort":
                 answer = self._ask(message)
+                self.states = reply_in(answer, AbortReply).states
                 self._close()
-                self._reset(None)
+                self._writer = self._trace = None
                 return answer
         return self._ask(message)
 

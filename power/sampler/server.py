@@ -51,7 +51,8 @@ MakeTarget = Callable[[str, float], RoundTarget]
 class Commands(Protocol):
     """What a client's commands do, for one run after the other.
 
-    ``run_id`` is the run under way, if any, and ``states`` are the power states of its drives.
+    ``run_id`` is the run that may need a record, under way or aborted, and ``states`` are the power
+    states of its drives.
     ``due_ns`` is when ``tick`` is due by CLOCK_MONOTONIC, ``None`` if it is not. ``watched`` has
     further descriptors, and what to call when they have data.
     """
@@ -126,7 +127,6 @@ class Sampler:
             case "abort":
                 self.end()
                 reply = AbortReply(states=tuple(self.states))
-                self._recording = None
         return {} if reply is None else {"report": reply.model_dump(mode="json")}
 
     def _open(self, *, run_id: str, **fields: Any) -> OpenReply:

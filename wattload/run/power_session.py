@@ -117,13 +117,13 @@ class Sampling:
 
         The sampler goes on: it writes the record if this process is killed before it has.
         """
-        states: tuple[PowerStateRecord, ...] = ()
         try:
             if self._client is not None and self._client.has_run:
-                states = self._client.abort()
+                return self._client.abort()
         except PowerError as error:
             print(f"wattload: {error}", file=sys.stderr)
-        return states
+            self.close()
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from tests.model_host.drive import ModelDrive, load, sent, store
+from tests.model_host.host import RUN_ID
 from tests.power.hanging_fuse import HangingFolder, hanging
 from tests.power.sampler_bench import Bench, is_running, restore_slowly, wait_for
 from wattload.core.errors import PowerError
@@ -59,6 +60,19 @@ def test_signals_to_the_run_s_group_do_not_reach_the_sampler(bench: Bench) -> No
     wait_for_record(bench)
     assert bench.state() == 0
     assert bench.record().status == "aborted"
+
+
+@pytest.mark.parametrize("has_service", [False, True])
+def test_a_run_that_ends_between_its_abort_and_its_record_gets_one(
+    bench: Bench, has_service: bool
+) -> None:
+    client = bench.spawn(bench.service() if has_service else None)
+    client.open(RUN_ID, PowerConfig(state=1), devices=["nvme0"], block_devices=[])
+    client.abort()
+    client.close()
+    wait_for_record(bench)
+    (state,) = [each for each in bench.record().power.states if each.serial == "MODEL0001"]
+    assert (state.requested, state.restored) == (1, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
