@@ -159,9 +159,9 @@ class Cluster:
     def clear_files(self) -> None:
         """Empty the drives, ``/tmp`` and ``/dev/shm`` of all hosts."""
         for host in NAMES:
-            self.on(
-                host, "sh", "-c", f"mountpoint -q {DRIVE} && rm -rf {DRIVE}/* /tmp/* /dev/shm/*"
-            )
+            # Never through a mount: the checkout may be below /tmp.
+            remove = f"find {DRIVE} /tmp /dev/shm -xdev -mindepth 1 -delete"
+            self.on(host, "sh", "-c", f"mountpoint --quiet {DRIVE} && {remove}")
 
     def _ip(self, *words: str) -> None:
         subprocess.run(

@@ -29,7 +29,7 @@ def test_a_host_whose_clock_steps_is_named_and_times_stay_on_one_clock(cluster: 
         "WATTLOAD_TEST_STOP": "nap",
     }
     waiting = [cluster.files(name, DRIVE) / f"waiting-{rank}" for rank, name in enumerate(NAMES)]
-    with cluster.started(*SLOW, **variables) as process:
+    with cluster.started(*SLOW, ranks=len(NAMES), **variables) as process:
         until(lambda: all(path.exists() for path in waiting), process, DEADLINE_S)
         cluster.files("node2", str(step)).touch()
         for name in NAMES:

@@ -32,7 +32,7 @@ def test_all_differences_are_listed_at_once(cluster: Cluster) -> None:
     assert lines[0].endswith(" s behind that of node1")
     assert lines[1].startswith("wattload: node2: wattload is 0.0.9")
     assert "also        node2: the clock is 6" in lines[2]
-    assert "also        node3: /mnt/drive is on a read-only file system" in lines[3]
+    assert f"also        node3: {DRIVE} is on a read-only file system" in lines[3]
     assert "(label=B here and A there); use the same configuration files" in lines[4]
     for name in NAMES:
         assert not list(cluster.files(name, RUNS).glob("*-*"))

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.hosts import DRIVE, NAMES, ROOT, RUN, RUNS, VARIABLES, Cluster
-from tests.run.running import run_folders
-from wattload import __version__
+from tests.cluster.hosts import DEADLINE_S, DRIVE, NAMES, RUN, RUNS, VARIABLES, Cluster
+from tests.run.running import SLOW, run_folders, until
 
 NULL = ("workload=null", "power=none")
 TRAINING = ("workload=unet3d", "scale=demo", "power=none")
@@ -50,25 +49,6 @@ def test_a_target_that_is_not_mounted_on_one_host(cluster: Cluster) -> None:
     assert "target.allow_unmounted=true" in sentence
 
 
-def test_a_target_that_is_read_only_on_one_host(cluster: Cluster) -> None:
-    remount = f"mount -o remount,{{}} {DRIVE}"
-    with changed(cluster, remount.format("ro"), remount.format("rw")):
-        sentence = refusal(cluster, *TRAINING)
-    assert "node2: " in sentence
-    assert "read-only" in sentence.lower()
-
-
-def test_another_version_on_one_host(cluster: Cluster) -> None:
-    file = ROOT / "wattload/__init__.py"
-    other = (
-        f"sed 's/{__version__}/9.9.9/' {file} > /run/other.py && mount --bind /run/other.py {file}"
-    )
-    with changed(cluster, other, f"umount {file}"):
-        sentence = refusal(cluster, *NULL)
-    assert "node2: wattload is 9.9.9" in sentence
-    assert f"{__version__}" in sentence
-
-
 def test_two_hosts_of_one_name(cluster: Cluster) -> None:
     with changed(cluster, "hostname node1", "hostname node2"):
         assert "2 hosts are named node1" in refusal(cluster, *NULL)
@@ -80,6 +60,21 @@ def test_no_space_on_one_host(cluster: Cluster) -> None:
         sentence = refusal(cluster, *TRAINING)
     assert "node2: " in sentence
     assert "free" in sentence
+
+
+def test_two_jobs_on_one_drive(cluster: Cluster) -> None:
+    with cluster.started(*SLOW, WATTLOAD_TEST_STOP="nap") as first:
+        until(
+            lambda: all(
+                (cluster.files(n, DRIVE) / f"waiting-{i}").exists() for i, n in enumerate(NAMES)
+            ),
+            first,
+        )
+        (sentence,) = sentences(cluster.mpirun(*NULL))
+        assert "another wattload run" in sentence
+        for name in NAMES:
+            (cluster.files(name, DRIVE) / "go-on").touch()
+        assert first.wait(DEADLINE_S) in (0, 3)
 
 
 def test_a_workload_of_one_host_on_three(cluster: Cluster) -> None:
