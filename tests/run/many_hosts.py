@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from wattload.core.host.counters import BlockStat
 from wattload.core.record.file import RECORD_FILE
+from wattload.core.record.host import ClockOffset
 from wattload.core.record.run import RunRecord
 from wattload.power.sampler.samples import samples_name
 from wattload.run import lifecycle
@@ -128,6 +129,8 @@ def _times(stats: Mapping[str, BlockStat], count: int) -> Mapping[str, BlockStat
 def reports_of(report: HostReport, hosts: int, ranks: int, samples: bytes) -> HostReports:
     """Return the reports of many hosts, made as they are asked for, with their samples."""
     first = with_phases(report.ranks[0], ranks)
+    times_ns = first.marked[0].span.start_ns, first.marked[-1].span.end_ns
+    offsets = tuple(ClockOffset(monotonic_ns=each, offset_ns=0, bound_ns=1000) for each in times_ns)
 
     def received(place: Path) -> Iterator[HostReport]:
         for number in range(hosts):
@@ -137,8 +140,10 @@ def reports_of(report: HostReport, hosts: int, ranks: int, samples: bytes) -> Ho
             folder.mkdir()
             (folder / samples_name(name)).write_bytes(samples)
             host = of_host(replace(report, ranks=()), report.host, name)
+            clocks = {"offsets": offsets if number else ()}
             yield replace(
                 host,
+                capture=replace(host.capture, host=host.capture.host.model_copy(update=clocks)),
                 ranks=[_numbered(of_first, number * ranks + rank) for rank in range(ranks)],
                 power=replace(host.power, samples_file=samples_name(host.power.host)),
                 folder=folder,
