@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-import sys
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.conftest import need, open_mpi_library
-from tests.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster, missing, running_hosts
+from tests.cluster.hosts import (
+    DEADLINE_S,
+    DRIVE,
+    NAMES,
+    RUN,
+    RUNS,
+    VARIABLES,
+    Cluster,
+    missing,
+    running_hosts,
+)
 from tests.cluster.slurm import missing_slurm, start_slurm
-from tests.run.running import run_folders
+from tests.run.running import SLOW, run_folders, until
 from wattload.core.record.file import read_record
 
-RUN = (
-    *(sys.executable, "-m", "wattload", "run", "workload=null", "power=none"),
-    *(f"target.path={DRIVE}", f"runs={RUNS}"),
-)
+NULL = (*RUN, "workload=null", "power=none")
 
 
 class Slurm:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._variables = {
+        self.variables = {
             **start_slurm(cluster),
-            "PYTHONPATH": str(ROOT),
-            "WATTLOAD_STATE_DIR": "/tmp/state",
+            **VARIABLES,
         }
 
     def run(self, *words: str, **variables: str) -> tuple[str, list[int]]:
         """Run a command on the first host; return its stderr, and the ranks of each new record."""
         self.cluster.clear_files()
-        done = self.cluster.on(NAMES[0], *words, **self._variables, **variables)
+        done = self.cluster.on(NAMES[0], *words, **self.variables, **variables)
         folders = [run_folders(self.cluster.files(name, RUNS)) for name in NAMES]
         records = [read_record(path) for found in folders for path in found]
         return done.stderr, [record.workload.rank_count for record in records]
@@ -49,7 +56,7 @@ def slurm() -> Iterator[Slurm]:
 @pytest.mark.parametrize("library", ["MPICH", "Open MPI"])
 def test_tasks_are_one_world_or_are_refused(slurm: Slurm, plugin: str, library: str) -> None:
     variables = {"MPI4PY_LIBMPI": open_mpi_library()} if library == "Open MPI" else {}
-    words = ["srun", f"--mpi={plugin}", "--nodes=1", "--ntasks=2", *RUN]
+    words = ["srun", f"--mpi={plugin}", "--nodes=1", "--ntasks=2", *NULL]
     said, ranks = slurm.run(*words, **variables)
     sentences = {line for line in said.splitlines() if line.startswith("wattload: ")}
     if (library, plugin) in (("MPICH", "pmi2"), ("Open MPI", "pmix")):
@@ -64,9 +71,36 @@ def test_tasks_are_one_world_or_are_refused(slurm: Slurm, plugin: str, library: 
         assert not ranks
 
 
+@pytest.mark.parametrize(("plugin", "library"), [("pmi2", "MPICH"), ("pmix", "Open MPI")])
+def test_tasks_on_several_hosts_are_one_world(slurm: Slurm, plugin: str, library: str) -> None:
+    variables = {"MPI4PY_LIBMPI": open_mpi_library()} if library == "Open MPI" else {}
+    words = ["srun", f"--mpi={plugin}", "--nodes=3", "--ntasks=6", *NULL]
+    said, ranks = slurm.run(*words, **variables)
+    assert ranks == [6], said
+
+
 def test_a_batch_script_of_one_process_is_a_run_of_one_rank(slurm: Slurm) -> None:
     """It inherits the number of tasks of its job, none of which are started."""
-    submit = shlex.join(["sbatch", "--ntasks=4", "--wrap", shlex.join(RUN)])
+    submit = shlex.join(["sbatch", "--ntasks=4", "--wrap", shlex.join(NULL)])
     to_its_end = 'while [ -n "$(squeue --noheader)" ]; do sleep 0.2; done'
     said, ranks = slurm.run("sh", "-c", f"{submit} && {to_its_end}")
     assert ranks == [1], said
+
+
+def test_a_cancelled_job_leaves_an_aborted_record(slurm: Slurm) -> None:
+    cluster = slurm.cluster
+    cluster.clear_files()
+    words = ["srun", "--mpi=pmi2", "--nodes=3", "--ntasks=3", *RUN, *SLOW]
+    with subprocess.Popen(
+        cluster.words(NAMES[0], *words),
+        env={**os.environ, **slurm.variables, "WATTLOAD_TEST_STOP": "run"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        waiting = [cluster.files(name, DRIVE) / f"waiting-{n}" for n, name in enumerate(NAMES)]
+        until(lambda: all(path.exists() for path in waiting), seconds=DEADLINE_S)
+        cluster.on(NAMES[0], "scancel", "--user=root", **slurm.variables)
+        process.wait(DEADLINE_S)
+    (folder,) = run_folders(cluster.files(NAMES[0], RUNS))
+    until((folder / "record.json").exists, seconds=DEADLINE_S)
+    assert read_record(folder).status == "aborted"
