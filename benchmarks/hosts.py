@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.measure import Comparison, NotMeasuredError, Row
 from benchmarks.wattload_run import Run
-from tests.cluster.hosts import DRIVE, NAMES, launcher, missing, running_hosts
+from tools.cluster.hosts import DRIVE, NAMES, launcher, missing, running_hosts
 
 RANKS = 3
 PACE_S = 0.2

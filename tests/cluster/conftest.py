@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import NAMES, Cluster, launcher, missing, running_hosts
+from tools.cluster.hosts import NAMES, Cluster, launcher, missing, running_hosts
 
 SENT_BYTES = 10_000_000
 NODES = f"""

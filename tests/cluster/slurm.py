@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.cluster.hosts import NAMES, Cluster
 from tests.run.running import until
+from tools.cluster.hosts import NAMES, Cluster
 
 CONFIGURATION = f"""\
 ClusterName=hosts

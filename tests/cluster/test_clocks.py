@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from tests.cluster.conftest import need
-from tests.cluster.hosts import DRIVE, NAMES, RUNS, Cluster
 from tests.run.running import SLOW, run_folders, until
 from tests.run.test_clocks import compile_shim
+from tools.cluster.hosts import DRIVE, NAMES, RUNS, Cluster
 from wattload.core.record.file import read_record
 
 DEADLINE_S = 300.0

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.hosts import DRIVE, NAMES, RUNS, Cluster
 from tests.run.running import SLOW, run_folders, until
+from tools.cluster.hosts import DRIVE, NAMES, RUNS, Cluster
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster
+from tools.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster
 
 NULL = ("workload=null", "power=none")
 SITE = "/tmp/site"

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from tests.cluster.conftest import assert_three_nodes, need, open_mpi_library
-from tests.cluster.hosts import DRIVE, NAMES, ROOT, Cluster, launcher, missing
 from tests.run.running import until
+from tools.cluster.hosts import DRIVE, NAMES, ROOT, Cluster, launcher, missing
 
 
 def test_open_mpi_starts_a_node_on_each_host(cluster: Cluster) -> None:
@@ -61,7 +61,7 @@ def test_nothing_of_the_hosts_outlives_their_maker(tmp_path: Path) -> None:
         devices = subprocess.check_output(words, text=True).splitlines()
         return [path for path in devices if any(name in path for name in folders)]
 
-    words = [sys.executable, "-m", "tests.cluster.hosts", "sh", "-c", "echo ready; sleep 600"]
+    words = [sys.executable, "-m", "tools.cluster.hosts", "sh", "-c", "echo ready; sleep 600"]
     variables = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(words, cwd=ROOT, env=variables, stdout=subprocess.PIPE) as maker:
         assert maker.stdout is not None

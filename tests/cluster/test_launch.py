@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.cluster.hosts import NAMES, RUN, RUNS, VARIABLES, Cluster
 from tests.run.running import run_folders
+from tools.cluster.hosts import NAMES, RUN, RUNS, VARIABLES, Cluster
 from wattload.core.record.file import read_record
 
 ON_ALL = (*RUN, "--hosts", ",".join(NAMES), "workload=null", "power=none")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.hosts import DEADLINE_S, DRIVE, NAMES, RUN, RUNS, VARIABLES, Cluster
 from tests.run.running import SLOW, run_folders, until
+from tools.cluster.hosts import DEADLINE_S, DRIVE, NAMES, RUN, RUNS, VARIABLES, Cluster
 
 NULL = ("workload=null", "power=none")
 TRAINING = ("workload=unet3d", "scale=demo", "power=none")

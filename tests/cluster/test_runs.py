@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import open_mpi_library
-from tests.cluster.hosts import NAMES, RUNS, Cluster
 from tests.run.running import run_folders
+from tools.cluster.hosts import NAMES, RUNS, Cluster
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 

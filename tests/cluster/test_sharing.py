@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster.hosts import DRIVE, NAMES, RUNS, Cluster
+from tools.cluster.hosts import DRIVE, NAMES, RUNS, Cluster
 
 AWAY = "/mnt/away"
 SMALL = (

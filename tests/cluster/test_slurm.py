@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.conftest import need, open_mpi_library
-from tests.cluster.hosts import (
+from tests.cluster.slurm import missing_slurm, start_slurm
+from tests.run.running import SLOW, run_folders, until
+from tools.cluster.hosts import (
     DEADLINE_S,
     DRIVE,
     NAMES,
@@ -21,8 +23,6 @@ from tests.cluster.hosts import (
     missing,
     running_hosts,
 )
-from tests.cluster.slurm import missing_slurm, start_slurm
-from tests.run.running import SLOW, run_folders, until
 from wattload.core.record.file import read_record
 
 NULL = (*RUN, "workload=null", "power=none")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tests.cluster.hosts import DEADLINE_S, DRIVE, NAMES, RUNS, Cluster
 from tests.run.running import SLOW, run_folders, until
 from tests.tinyfs import fill
+from tools.cluster.hosts import DEADLINE_S, DRIVE, NAMES, RUNS, Cluster
 from wattload.core.record.file import RECORD_FILE, RESERVE_FILE, read_record
 
 REPLAY = (

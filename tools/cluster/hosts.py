@@ -2,7 +2,7 @@
 
 As a program it makes them, runs a command on the first one (else a shell), and ends them::
 
-    python -m tests.cluster.hosts mpirun -hosts node1,node2,node3 -n 3 hostname
+    python -m tools.cluster.hosts mpirun -hosts node1,node2,node3 -n 3 hostname
 
 It needs root, ``ip`` (iproute2) and ``sshd`` (openssh-server).
 """
