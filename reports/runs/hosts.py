@@ -1,10 +1,10 @@
-"""What each host of a run did: its drives, bytes and energy; and which host was the slowest."""
+"""What each host of a run did: its drives, bytes and energy; and which host ended last."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from wattload.core.record.run import RunRecord
@@ -15,6 +15,15 @@ from wattload.results.identity_cache import cache_by_identity
 
 SAME_END_SHARE = 0.01
 """Hosts that end a phase within this share of its length are equally late."""
+
+SAME_BYTES_SHARE = 0.01
+"""Hosts whose bytes differ by up to this share moved as much."""
+
+SIMILAR_BYTES_SHARE = 0.1
+"""Drives of hosts whose bytes differ by more than this share had different work."""
+
+SAME_RATE_SHARE = 0.05
+"""Rates of hosts that differ by up to this share are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,33 +52,60 @@ class HostShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slowest:
-    """The slowest host in the timed phase whose ends are farthest apart.
+class Ends:
+    """How far apart hosts ended a timed phase, on the clock of the first host.
 
-    ``behind_s`` is how much later the last host ended than ``first``, ``seconds`` the length of the
-    phase; of a phase of several ``parts``, such as epochs, the sums over these. If it is more than
-    ``SAME_END_SHARE`` of that, and than the clocks are known, the slowest host is the last to end.
-    Else hosts waited for each other, or worked for a fixed time: then it is the one whose drives
-    moved the least per busy second, or the least by rank if that was not counted. ``rates`` has the
-    bytes per second of each host that was in the phase, ``busy_rates`` those of its drives while
-    they had requests in flight; empty if not all were counted.
+    ``behind_s`` is how much later ``last`` ended than ``first``, ``seconds`` the length of the
+    phase; of a phase of several ``parts``, such as epochs, the sums over these. ``known_s`` is how
+    far ``behind_s`` may be off. ``rates`` has the bytes per second of each host that was in the
+    phase, ``moved_bytes`` its bytes. ``busy_rates`` are those of its drives while they had requests
+    in flight; empty if not all were counted or hosts had different work.
     """
 
     phase: str
-    host: str
     first: str
+    last: str
     behind_s: float
+    known_s: float
     seconds: float
     parts: int
-    is_last: bool
+    moved_bytes: Mapping[str, int]
     rates: Mapping[str, float]
     busy_rates: Mapping[str, float]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether hosts ended more than ``SAME_END_SHARE`` of the phase apart."""
+        return self.behind_s > SAME_END_SHARE * self.seconds
+
+    @property
+    def late_host(self) -> str | None:
+        """The host that ended last; ``None`` if all ended together as far as clocks are known."""
+        return self.last if self.is_apart and self.behind_s > self.known_s else None
+
+    @property
+    def has_uneven_bytes(self) -> bool:
+        """Whether the last host to end moved other bytes than the first."""
+        return not _alike([self.moved_bytes[self.first], self.moved_bytes[self.last]])
+
+    @property
+    def slow_drives_host(self) -> str | None:
+        """The host whose drives were slower while busy than those of each other host."""
+        if not self.busy_rates:
+            return None
+        slowest, following = sorted(self.busy_rates, key=self.busy_rates.__getitem__)[:2]
+        same = (1 - SAME_RATE_SHARE) * self.busy_rates[following]
+        return slowest if self.busy_rates[slowest] < same else None
 
     @property
     def spread(self) -> float:
         """The range of the hosts' rates, as a share of their mean."""
         rates = self.rates.values()
         return (max(rates) - min(rates)) * len(rates) / sum(rates)
+
+
+def _alike(moved_bytes: Collection[int], share: float = SAME_BYTES_SHARE) -> bool:
+    return min(moved_bytes) >= (1 - share) * max(moved_bytes)
 
 
 @cache_by_identity
@@ -141,13 +177,16 @@ def _bound_s(record: RunRecord, host: str) -> float | None:
 
 
 @cache_by_identity
-def slowest_of(record: RunRecord) -> Slowest | None:
-    """Return the slowest host of a run; ``None`` for one host, and if no host moved bytes."""
-    found = [slowest for phase in leading(record) if (slowest := _slowest(record, phase.name))]
-    return max(found, key=lambda each: each.behind_s, default=None)
+def ends_of(record: RunRecord) -> Ends | None:
+    """Return the ends of the phase with a late host, or else of that whose ends are farthest apart.
+
+    ``None`` for a run of one host, and if fewer than two hosts moved bytes.
+    """
+    found = [ends for phase in leading(record) if (ends := _ends(record, phase.name))]
+    return max(found, key=lambda each: (each.late_host is not None, each.behind_s), default=None)
 
 
-def _slowest(record: RunRecord, phase: str) -> Slowest | None:
+def _ends(record: RunRecord, phase: str) -> Ends | None:
     windows = [
         window
         for window in record.windows
@@ -155,34 +194,34 @@ def _slowest(record: RunRecord, phase: str) -> Slowest | None:
     ]
     if len(windows) < 2:  # noqa: PLR2004 - nothing to compare
         return None
-    rates = {each.host: (each.read_bytes + each.written_bytes) / each.active_s for each in windows}
-    by_rank = {each.host: rates[each.host] / each.rank_count for each in windows}
-    busy_rates = _busy_rates(record, phase)
-    speeds = busy_rates if busy_rates.keys() == rates.keys() else by_rank
+    moved_bytes = {each.host: each.read_bytes + each.written_bytes for each in windows}
     parts = len(windows[0].intervals)
     if any(len(each.intervals) != parts for each in windows):
         parts = 1  # only the last end is that of one part
-    ends_s = {
-        each.host: [
+    late_s = {
+        each.host: math.fsum(
             record.clock.ns(each.host, end_ns) / NS_PER_S for _, end_ns in each.intervals[-parts:]
-        ]
+        )
         for each in windows
     }
-    late_s = {host: math.fsum(own) for host, own in ends_s.items()}
     first, last = min(late_s, key=late_s.__getitem__), max(late_s, key=late_s.__getitem__)
-    behind_s, seconds = late_s[last] - late_s[first], max(each.active_s for each in windows)
-    known_s = parts * sum(_bound_s(record, host) or 0.0 for host in (first, last))
-    is_last = behind_s > max(SAME_END_SHARE * seconds, known_s)
-    return Slowest(
+    busy_rates = _busy_rates(record, phase)
+    is_same_work = (
+        len({each.rank_count for each in windows}) == 1
+        and _alike(moved_bytes.values(), SIMILAR_BYTES_SHARE)
+        and busy_rates.keys() == moved_bytes.keys()
+    )
+    return Ends(
         phase=phase,
-        host=last if is_last else min(speeds, key=speeds.__getitem__),
         first=first,
-        behind_s=behind_s,
-        seconds=seconds,
+        last=last,
+        behind_s=late_s[last] - late_s[first],
+        known_s=parts * sum(_bound_s(record, host) or 0.0 for host in (first, last)),
+        seconds=max(each.active_s for each in windows),
         parts=parts,
-        is_last=is_last,
-        rates=rates,
-        busy_rates=busy_rates if speeds is busy_rates else {},
+        moved_bytes=moved_bytes,
+        rates={each.host: moved_bytes[each.host] / each.active_s for each in windows},
+        busy_rates=busy_rates if is_same_work else {},
     )
 
 

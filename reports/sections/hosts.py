@@ -1,4 +1,4 @@
-"""Runs of several hosts: what each host did, and which one was the slowest."""
+"""Runs of several hosts: what each host did, and which one ended last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Cell, Heading, Paragraph, Section, Table, listing
 from wattload.reports.charts.timeline import Track, hosts_figure
 from wattload.reports.runs.energy import Energy, energy_text
-from wattload.reports.runs.hosts import HostShare, shares_of, slowest_of, whole_share
+from wattload.reports.runs.hosts import (
+    SAME_RATE_SHARE,
+    Ends,
+    HostShare,
+    ends_of,
+    shares_of,
+    whole_share,
+)
 from wattload.reports.sections.first import tracks_of
 from wattload.reports.sections.wording import anchor
 from wattload.reports.stats.subject import Group, Subject, lettered
@@ -20,7 +27,6 @@ from wattload.results.quantity import (
     counted,
     percent,
     quantity,
-    whole,
     with_uncertainty,
 )
 
@@ -52,11 +58,11 @@ def _blocks(track: Track, group: Group) -> Iterator[Block]:
 
 
 def host_blocks(record: RunRecord) -> list[Block]:
-    """Return a row for each host with a total, and the slowest one; empty for a single host."""
+    """Return a row for each host with a total, and how they ended; empty for a single host."""
     shares = shares_of(record)
     if not shares:
         return []
-    text = slowest_text(record)
+    text = ends_text(record)
     return [
         *([Paragraph(text)] if text else []),
         hosts_table(record, (*shares, whole_share(record))),
@@ -83,19 +89,22 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
             if whole.written_bytes
             else {}
         ),
-        "#bytes ÷ active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
+        "#rate while active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
         **(
             {f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand)}
             if has_energy
             else {}
         ),
-        "#clock": lambda each: clock_text(record, each),
+        "#clock known to ±": lambda each: clock_text(record, each).removeprefix("± "),
     }
     words = {each.words for each in known if each.evidence is not Evidence.NONE}
-    note = "In timed phases; active is the time in which any rank of the host was in one. "
+    note = (
+        "In timed phases. A host is active while any of its ranks is in one. Its rate is over that "
+        "time, and the total's until the last host ended: the hosts' rates do not add up to it. "
+    )
     if has_energy:
         note += f"Energy: {'; '.join(sorted(words))}. "
-    note += "Clock: how far its times may be off on the first host's clock."
+    note += "Clock: how far a host's times may be off on the first host's clock."
     return listing("By host", rows, values, note)
 
 
@@ -133,32 +142,39 @@ def clock_text(record: RunRecord, share: HostShare) -> str:
     return f"± {quantity(share.clock_bound_s, Unit.SECONDS, 2)}"
 
 
-def slowest_text(record: RunRecord) -> str:
-    """Return a sentence on the slowest host and the spread of rates; empty without one."""
-    found = slowest_of(record)
+def ends_text(record: RunRecord) -> str:
+    """Return which host ended last, or that all ended together; empty for a run of one host."""
+    found = ends_of(record)
     if found is None:
         return ""
-    phase, later = label(found.phase), "after"
-    if found.parts > 1:
-        phase, later = f"the {whole(found.parts)} parts of {phase}", "in all after"
-    share = percent(found.behind_s / found.seconds, 2)
-    behind = f"{quantity(found.behind_s, Unit.SECONDS, 3)} ({share})"
-    spread = f"The hosts' rates span {percent(found.spread, 2)} of their mean."
-    if found.is_last:
-        own, others = _beside_others(found.rates, found.host)
-        return (
-            f"The slowest host was {found.host}: it ended {phase} {behind} {later} {found.first}, "
-            f"the first to end, at {own}; the others reached {others}. {spread}"
+    late, sentences = found.late_host, []
+    behind = quantity(found.behind_s, Unit.SECONDS, 3)
+    share = f"({percent(found.behind_s / found.seconds, 2)} of {label(found.phase)})"
+    if late is not None:
+        in_all = " in all" if found.parts > 1 else ""
+        sentences.append(
+            f"{late} ended last, {behind}{in_all} {share} after {found.first}{_moved(found)}."
         )
-    opening = f"All hosts ended {phase} within {behind}; the slowest was {found.host}"
-    if found.busy_rates:
-        own, others = _beside_others(found.busy_rates, found.host)
-        return (
-            f"{opening}: while busy, its drives moved {own} and those of the others {others}. "
-            f"{spread}"
-        )
-    own, others = _beside_others(found.rates, found.host)
-    return f"{opening}, at {own}; the others reached {others}. {spread}"
+    else:
+        known = ", as far as their clocks are known" if found.is_apart else ""
+        sentences.append(f"All hosts ended within {behind} {share}{known}.")
+        if (slow := found.slow_drives_host) is not None:
+            own, others = _beside_others(found.busy_rates, slow)
+            sentences.append(
+                f"The drives of {slow} were the slowest while busy, at {own}; the others moved "
+                f"{others}."
+            )
+    if found.spread > SAME_RATE_SHARE:
+        sentences.append(f"The hosts' rates span {percent(found.spread, 2)} of their mean.")
+    return " ".join(sentences)
+
+
+def _moved(ends: Ends) -> str:
+    """Return the bytes of the last host to end and of the first, if they differ."""
+    if not ends.has_uneven_bytes:
+        return ""
+    last, first = (quantity(ends.moved_bytes[host], Unit.BYTES) for host in (ends.last, ends.first))
+    return f", with {last} and {first} moved"
 
 
 def _beside_others(rates: Mapping[str, float], host: str) -> tuple[str, str]:

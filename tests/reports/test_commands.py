@@ -185,7 +185,7 @@ def test_check_of_several_hosts_folds_what_they_share_and_names_the_one_that_fai
     record = record.model_copy(update={"counters": counters})
     assert call(check, write_made_run(tmp_path / "run", record, traces)) == 3
     lines = capsys.readouterr().out.splitlines()
-    assert "The slowest host was bob: " in lines[1]
+    assert "bob ended last, " in lines[1]
     assert [line.split(":")[0].strip() for line in lines[2:5]] == ["ada", "bob", "cyd"]
     names: dict[str, list[str]] = {line[:15].strip(): [] for line in lines}
     for line in lines[5:]:

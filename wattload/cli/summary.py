@@ -34,7 +34,7 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.hosts import HostShare, shares_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
-from wattload.reports.sections.hosts import clock_text, drives_text, energy_words, slowest_text
+from wattload.reports.sections.hosts import clock_text, drives_text, ends_text, energy_words
 from wattload.reports.sections.wording import check_counts, joined_names, target_text, unique
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
@@ -239,9 +239,9 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
 
 
 def host_lines(record: RunRecord) -> Iterator[Line]:
-    """Yield the slowest host of a run of several and, of a few, what each of them did."""
+    """Yield how the hosts of a run of several ended and, of a few, what each of them did."""
     shares = shares_of(record)
-    texts = [slowest_text(record), *map(printable, _shares(record, shares))]
+    texts = [ends_text(record), *map(printable, _shares(record, shares))]
     for index, text in enumerate(filter(None, texts)):
         yield Line("" if index else "hosts", text)
 

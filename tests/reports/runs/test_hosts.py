@@ -1,4 +1,4 @@
-"""What each host of a run did, and which of them was the slowest."""
+"""What each host of a run did, and which of them ended last."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from wattload.core.record.host import ClockOffset
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy
 from wattload.reports.runs.energy import phase_energies, whole_energy
-from wattload.reports.runs.hosts import shares_of, slowest_of, whole_share
+from wattload.reports.runs.hosts import ends_of, shares_of, whole_share
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.runs.timeline import host_rates, make_timeline
+from wattload.reports.sections.hosts import ends_text
 
 NAMES = ("ada", "bob", "cyd")
 REAL: dict[str, Any] = {"power": "measured", "ranks": 2}
@@ -28,16 +29,20 @@ def record_of(**scenario: Any) -> RunRecord:
     return make_cluster(cluster_of(*NAMES, **{**REAL, **scenario}))[0]
 
 
+def text_of(record: RunRecord) -> str:
+    return ends_text(record).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def run_of(folder: Path, **scenario: Any) -> Run:
     record, traces = make_cluster(cluster_of(*NAMES, **{**REAL, **scenario}))
     (run,) = load_runs([write_made_run(folder / "run", record, traces)])
     return run
 
 
-def test_a_run_of_one_host_has_no_shares_and_no_slowest_host() -> None:
+def test_a_run_of_one_host_has_no_shares_and_no_ends() -> None:
     record, _ = make_run(Scenario(ranks=2))
     assert shares_of(record) == ()
-    assert slowest_of(record) is None
+    assert ends_of(record) is None
 
 
 def test_the_shares_of_hosts_add_up_to_the_run() -> None:
@@ -59,14 +64,28 @@ def test_the_shares_of_hosts_add_up_to_the_run() -> None:
     assert [share.clock_bound_s for share in (*shares, whole)] == [None, 1e-4, 1e-4, 1e-4]
 
 
-def test_the_last_host_to_end_is_the_slowest() -> None:
-    found = slowest_of(record_of(slow="bob"))
+def test_the_last_host_to_end_is_named() -> None:
+    record = record_of(slow="bob")
+    found = ends_of(record)
     assert found is not None
-    assert (found.host, found.is_last, found.phase) == ("bob", True, "read")
+    assert (found.late_host, found.phase) == ("bob", "read")
     assert found.behind_s == pytest.approx(8.0)
     assert found.seconds == pytest.approx(40.0)
     assert found.rates["bob"] == pytest.approx(0.8 * found.rates["ada"])
     assert found.spread == pytest.approx(0.2 / (2.8 / 3), rel=1e-3)
+    assert text_of(record) == (
+        "bob ended last, 8.00 s (20 % of read) after ada. The hosts' rates span 21 % of their mean."
+    )
+
+
+def test_the_bytes_of_hosts_with_more_and_with_fewer_ranks_are_named() -> None:
+    """The host with twice the work has the higher rate and ends last."""
+    first, second = cluster_of("ada", "bob", power="measured")
+    twice = replace(first, ranks=2, rate_bytes_per_s=2.4e9, seconds=40.0)
+    record, _ = make_cluster([twice, replace(second, first_rank=2)])
+    assert text_of(record).startswith(
+        "ada ended last, 8.00 s (20 % of read) after bob, with 96.00 GB and 48.00 GB moved. "
+    )
 
 
 def test_the_lateness_of_a_host_adds_up_over_the_parts_of_a_phase() -> None:
@@ -81,43 +100,68 @@ def test_the_lateness_of_a_host_adds_up_over_the_parts_of_a_phase() -> None:
                 start_ns = span.start_ns + part * 10**10
                 times = {"start_ns": start_ns, "end_ns": start_ns + (5 + late_s) * 10**9}
                 spans.append(span.model_copy(update=times))
-    found = slowest_of(record.model_copy(update={"spans": tuple(spans)}))
+    found = ends_of(record.model_copy(update={"spans": tuple(spans)}))
     assert found is not None
-    assert (found.host, found.first, found.is_last, found.parts) == ("bob", "ada", True, 3)
+    assert (found.late_host, found.first, found.parts) == ("bob", "ada", 3)
     assert found.behind_s == pytest.approx(4.0)
     assert found.seconds == pytest.approx(19.0)
 
 
-def test_of_hosts_that_wait_for_each_other_the_one_whose_drive_is_slow_is_the_slowest() -> None:
-    """Its share of the work may be smaller or larger: its drive is busy for longer with it."""
-    first, second, third = cluster_of(*NAMES, **REAL)
-    small = replace(second, rate_bytes_per_s=1e9)
-    record, _ = make_cluster([first, small, third])
+def with_busy_times(record: RunRecord, factors: dict[str, float]) -> RunRecord:
     counters = tuple(
-        each.model_copy(
-            update={"busy_s": (each.busy_s or 0.0) * {"bob": 0.3, "cyd": 1.02}[each.host]}
-        )
-        if each.host != "ada"
-        else each
+        each.model_copy(update={"busy_s": (each.busy_s or 0.0) * factors[each.host]})
         for each in record.counters
     )
-    found = slowest_of(record.model_copy(update={"counters": counters}))
+    return record.model_copy(update={"counters": counters})
+
+
+@pytest.mark.parametrize(
+    ("factors", "slow"),
+    [
+        ((1.0, 1.0, 1.1), "cyd"),
+        ((1.0, 0.99, 0.9), None),  # the slowest is as fast as the next
+    ],
+)
+def test_of_hosts_that_end_together_the_one_with_slow_drives_is_named(
+    factors: tuple[float, ...], slow: str | None
+) -> None:
+    record = with_busy_times(record_of(), dict(zip(NAMES, factors, strict=True)))
+    found = ends_of(record)
     assert found is not None
-    assert (found.host, found.is_last) == ("cyd", False)
-    assert found.behind_s == pytest.approx(0.0, abs=1e-6)
-    assert set(found.busy_rates) == {*NAMES}
-    uncounted = slowest_of(record.model_copy(update={"counters": counters[:3]}))
-    assert uncounted is not None
-    assert (uncounted.host, uncounted.busy_rates) == ("bob", {})
+    assert (found.late_host, found.slow_drives_host) == (None, slow)
+    text = text_of(record)
+    assert text.startswith("All hosts ended within ")
+    assert ("The drives of cyd were the slowest while busy, at " in text) == (slow is not None)
+    assert "span" not in text
+
+
+def test_drives_are_not_compared_if_hosts_had_different_work_or_some_were_not_counted() -> None:
+    factors = {"ada": 1.0, "bob": 1.0, "cyd": 1.1}
+    first, second, third = cluster_of(*NAMES, **REAL)
+    uneven = [
+        make_cluster([first, second, replace(third, ranks=3)])[0],
+        make_cluster([first, replace(second, rate_bytes_per_s=1.2e9), third])[0],
+    ]
+    record = record_of()
+    counters = tuple(each for each in record.counters if each.host != "ada")
+    uncounted = record.model_copy(update={"counters": counters})
+    for each in (*uneven, uncounted):
+        found = ends_of(with_busy_times(each, factors))
+        assert found is not None
+        assert (found.late_host, found.slow_drives_host) == (None, None)
 
 
 def test_ends_are_compared_only_as_well_as_the_clocks_are_known() -> None:
     record = record_of(slow="cyd")
     offsets = (ClockOffset(monotonic_ns=0, offset_ns=2 * 10**12, bound_ns=9 * 10**9),)
     last = record.hosts[-1].model_copy(update={"offsets": offsets})
-    found = slowest_of(record.model_copy(update={"hosts": (*record.hosts[:-1], last)}))
+    record = record.model_copy(update={"hosts": (*record.hosts[:-1], last)})
+    found = ends_of(record)
     assert found is not None
-    assert not found.is_last
+    assert found.late_host is None
+    assert text_of(record).startswith(
+        "All hosts ended within 8.00 s (20 % of read), as far as their clocks are known."
+    )
 
 
 def test_a_host_without_the_energy_of_its_drive_leaves_none_of_the_run() -> None:
