@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST[:N],...",
         help="run N processes on each host (default 1), by mpirun; @FILE reads a hostfile",
     )
-    parser.add_argument("--plan", action="store_true", help="only print the mpirun line of --hosts")
+    parser.add_argument(
+        "--plan", action="store_true", help="only print the mpirun line (bytes: `wattload plan`)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
