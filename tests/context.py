@@ -86,18 +86,22 @@ class ThreadCommunicator:
         barrier: threading.Barrier,
         values: list[Any],
         queues: Mapping[tuple[int, int], Queue[Any]],
+        members: Sequence[int],
     ) -> None:
         self.rank = rank
+        self.members = members
         self._queues = queues
         self.world_size = len(values)
         self._barrier = barrier
         self._values = values
 
     @staticmethod
-    def world(size: int) -> list[ThreadCommunicator]:
+    def world(size: int, first: int = 0) -> list[ThreadCommunicator]:
+        """Return the ranks from ``first`` on of a run, as a communicator of their own."""
         barrier, values = threading.Barrier(size, timeout=60), [None] * size
         queues = {(a, b): Queue[Any]() for a, b in product(range(size), repeat=2)}
-        return [ThreadCommunicator(rank, barrier, values, queues) for rank in range(size)]
+        members = range(first, first + size)
+        return [ThreadCommunicator(rank, barrier, values, queues, members) for rank in range(size)]
 
     def barrier(self) -> None:
         self._barrier.wait()
@@ -300,8 +304,8 @@ def contexts_on_hosts(folders: Sequence[Path], ranks: int) -> list[Context]:
     world = iter(ThreadCommunicator.world(len(folders) * ranks))
     return [
         Context(targets=(directory_target(folder),), communicator=next(world), on_host=local)
-        for folder in folders
-        for local in ThreadCommunicator.world(ranks)
+        for number, folder in enumerate(folders)
+        for local in ThreadCommunicator.world(ranks, number * ranks)
     ]
 
 

@@ -127,9 +127,31 @@ def test_a_run_that_is_done_is_charged_with_what_its_ranks_counted(tmp_path: Pat
     (facts,) = [target.facts for target in record.targets]
     target = replace(directory_target(tmp_path), facts=facts)
     ledger = WriteLedger()
-    ledger.add_record(record)
+    ledger.add_record(record, "renamed")
     written = sum(span.written_bytes for span in record.spans)
     assert ledger.written_bytes(target) == written > 0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_run_over_hosts_is_charged_to_each_of_its_drives(tmp_path: Path, shared: bool) -> None:
+    record, _ = make_run(Scenario(workload="checkpoint"))
+    there = [
+        span.model_copy(update={"host": "other", "written_bytes": 2 * span.written_bytes})
+        for span in record.spans
+    ]
+    both = record.model_copy(
+        update={
+            "hosts": (*record.hosts, *record.hosts),
+            "spans": (*record.spans, *there),
+            "config": {**record.config, "target": {"shared": shared}},
+        }
+    )
+    (facts,) = [target.facts for target in record.targets]
+    target = replace(directory_target(tmp_path), facts=facts)
+    ledger = WriteLedger()
+    ledger.add_record(both, facts.host)
+    written = sum(span.written_bytes for span in record.spans)
+    assert ledger.written_bytes(target) == (3 if shared else 1) * written
 
 
 @pytest.mark.parametrize(("least", "most", "ranks"), [(4, None, 2), (1, 2, 3)])

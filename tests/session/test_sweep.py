@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.context import NoReporter
+from tests.context import NoReporter, ThreadCommunicator, process_of, run_ranks
 from tests.records import Scenario, make_run, write_made_run
 from tests.second_user import OTHER, need_second_user
 from wattload.core.errors import ForeignFileError, RunError
@@ -20,8 +20,9 @@ from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.run import Comparison, RunRecord
 from wattload.power.control.calibrations import SessionCalibrations
 from wattload.run.process import ProcessContext
+from wattload.run.ranks import LocalCommunicator
 from wattload.session import loop
-from wattload.session.schedule import Pace, names_of
+from wattload.session.schedule import Pace, Point, keyed_on_all_hosts, names_of
 
 
 @dataclass
@@ -226,3 +227,13 @@ def test_the_journal_of_another_user_names_no_run_as_done(runs: Runs, tmp_path: 
     with pytest.raises(ForeignFileError, match="belongs to nobody"):
         loop.run_all(command(runs, tmp_path), multirun=True, reporter=NoReporter())
     assert len(runs.made) == made
+
+
+def test_a_run_over_hosts_has_a_key_of_its_own() -> None:
+    """The hosts may have equal drives, and one of them may have run alone before."""
+    point, alone = Point((), 0, "key"), process_of(LocalCommunicator())
+    assert keyed_on_all_hosts([point], alone) == [point]
+    ranks = ThreadCommunicator.world(2)
+    hosts = [replace(process_of(rank), hosts=("a", "b"), host="ab"[rank.rank]) for rank in ranks]
+    first, second = run_ranks(hosts, lambda process: keyed_on_all_hosts([point], process))
+    assert first == second != [point]

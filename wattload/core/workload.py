@@ -86,6 +86,11 @@ class Communicator(Protocol):
         """The number of processes."""
         ...
 
+    @property
+    def members(self) -> Sequence[int]:
+        """The numbers of these processes among all of the run, in order."""
+        ...
+
     def barrier(self) -> None:
         """Wait for every rank."""
         ...

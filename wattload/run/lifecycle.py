@@ -657,9 +657,9 @@ class RunLifecycle:
             is_own = self._draft is not None
             send_report(leaders, report, ranks, files=header.folder if is_own else None)
             self._is_recorded = True
-            self._release_folder()
-            if is_own:
+            if is_own:  # locked until it is gone: it would be taken for that of a run that died
                 remove_run_folder(header.folder)
+            self._release_folder()
             rest_until_all_here(leaders)
             return None
         reports = ReceivedReports(leaders, report, ranks)

@@ -320,10 +320,19 @@ class WriteLedger:
         """Charge a run's writes to the drives of its targets, each drive once."""
         self._charge([target.facts for target in targets], plan_bytes)
 
-    def add_record(self, record: RunRecord) -> None:
-        """Charge a finished run: the bytes that its ranks counted."""
-        written_bytes = sum(span.written_bytes for span in record.spans if not span.is_part)
-        self._charge([target.facts for target in record.targets], written_bytes)
+    def add_record(self, record: RunRecord, host: str) -> None:
+        """Charge a finished run to the drives of a host: the bytes that its ranks counted there.
+
+        A run on one host is charged whatever the host was called, as the name of a container
+        changes, and a directory that hosts share is charged with the bytes of all.
+        """
+        facts = [target.facts for target in record.targets]
+        spans = [span for span in record.spans if not span.is_part]
+        if len(record.hosts) > 1:
+            facts = [each for each in facts if each.host == host]
+            if not record.config["target"]["shared"]:
+                spans = [span for span in spans if span.host == host]
+        self._charge(facts, sum(span.written_bytes for span in spans))
 
     def _charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:
         for drive in {drive for each in facts for drive in _drives(each)}:

@@ -116,8 +116,9 @@ class ProcessContext:
 
     def note_end(self, reason: str) -> None:
         """Write down why another host ends the run under way; may be called from any thread."""
-        if self.journal is not None:
-            self.journal.write("failed", {"status": "aborted", "reason": reason})
+        journal = self.journal  # the main thread may end the run meanwhile
+        if journal is not None:
+            journal.write("failed", {"status": "aborted", "reason": reason})
 
     def on_all_ranks(self, step: Callable[[], T]) -> T:
         """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reasons.

@@ -238,6 +238,10 @@ class LocalCommunicator:
     def world_size(self) -> int:
         return 1
 
+    @property
+    def members(self) -> tuple[int, ...]:
+        return (0,)
+
     def barrier(self) -> None:
         """Return at once."""
 
@@ -277,6 +281,11 @@ class MpiCommunicator:
     @property
     def world_size(self) -> int:
         return self._communicator.Get_size()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        world = sys.modules["mpi4py.MPI"].COMM_WORLD.Get_group()
+        return tuple(self._communicator.Get_group().Translate_ranks(group=world))
 
     def barrier(self) -> None:
         self._communicator.Barrier()

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from wattload.core.errors import DataError
 from wattload.core.files import checked_parts, open_folder, walk_names
 from wattload.core.record.file import DRAFT_FILE, LOCK_FILE, OWNER_FILE, RESERVE_FILE
 from wattload.run.folder import CONFIGURATION_FILE
@@ -104,9 +103,8 @@ def _write(place: Path, name: str, blocks: Iterator[bytes]) -> None:
 
 def _names(folder: Path) -> list[str]:
     """Return the files in the folder of a host that the root does not have."""
-    with suppress(OSError, DataError), open_folder(folder) as opened:
+    with open_folder(folder) as opened:
         return [name for name in walk_names(opened) if name[-1] != "/" and name not in _STAYS]
-    return []
 
 
 def _serve(peers: Peers, items: Sequence[bytes | Path]) -> None:
@@ -121,13 +119,12 @@ def _serve(peers: Peers, items: Sequence[bytes | Path]) -> None:
 
 
 def _block(item: bytes | Path, offset: int) -> bytes:
-    """Return a block of an item, nothing from its end on; a file that is gone ends at once."""
+    """Return a block of an item, nothing from its end on."""
     if isinstance(item, bytes):
         return item[offset : offset + BLOCK_BYTES]
-    with suppress(OSError), item.open("rb") as file:
+    with item.open("rb") as file:
         file.seek(offset)
         return file.read(BLOCK_BYTES)
-    return b""
 
 
 def _blocks(peers: Peers, rank: int, number: int) -> Iterator[bytes]:

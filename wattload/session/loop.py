@@ -193,20 +193,23 @@ def _resume(
 ) -> dict[str, Path]:
     """Return the folders of the points that are done and valid, by key, on every rank.
 
-    A resumed session is still one: the bytes that these runs wrote are charged to the drives, and
-    later runs use the calibrations that these used.
+    A resumed session is still one: the bytes that these runs wrote are charged to the drives of
+    each host, and later runs use the calibrations that these used.
     """
     found: Mapping[str, Path] = {}
     if process.is_root and journal is not None:
         found, refused = journal.done(points)
         for reason in refused:
             process.note(reason)
+    found = process.communicator.broadcast(found)
+    if process.leaders is not None:
         for folder in found.values():
-            record = read_record(folder)
-            process.ledger.add_record(record)
-            if process.sampling is not None:
+            record = process.leaders.broadcast(read_record(folder) if process.is_root else None)
+            if record is not None:
+                process.ledger.add_record(record, process.host)
+            if record is not None and process.sampling is not None:
                 process.sampling.calibrations.recall(record.power)
-    return dict(process.communicator.broadcast(found))
+    return dict(found)
 
 
 def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
@@ -229,14 +232,10 @@ def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
         ledger.add(found.targets, plan.run_bytes * runs + plan.prepare_bytes * preparations)
         prepared.add(data)
         judged.extend((config, target) for target in found.targets)
-    failure: ConfigError | None = None
-    try:
+
+    def check() -> None:
         for config, target in judged:
             planned_bytes = ledger.written_bytes(target) - before.written_bytes(target)
             before.check(config, target, planned_bytes, runs=len(points))
-    except ConfigError as error:
-        failure = error
-    failure = process.communicator.broadcast(failure)  # rank 0 alone knows finished runs
-    if failure is not None:
-        process.has_failed_on_all_ranks = True
-        raise failure
+
+    process.on_all_ranks(check)

@@ -69,16 +69,18 @@ def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: i
 
 
 def keyed_on_all_hosts(points: Sequence[Point], process: ProcessContext) -> list[Point]:
-    """Return points whose keys identify the drives of all hosts, the same ones on every rank.
+    """Return points whose keys identify all hosts, their ranks and drives, the same on every rank.
 
     Every rank has to call this with the same runs, each with the drives of its host in their keys.
     """
-    by_rank = process.communicator.all_gather([point.key for point in points])
+    if len(process.hosts) == 1:
+        return list(points)
+    by_rank = process.communicator.all_gather((process.host, [point.key for point in points]))
     keyed = []
-    for point, keys in zip(points, zip(*by_rank, strict=True), strict=True):
-        different = list(dict.fromkeys(keys))
-        key = hashlib.sha256("\x1f".join(different).encode()).hexdigest()
-        keyed.append(replace(point, key=key) if different[1:] else point)
+    for number, point in enumerate(points):
+        ranks = [(host, keys[number]) for host, keys in by_rank]
+        key = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()
+        keyed.append(replace(point, key=key))
     return keyed
 
 

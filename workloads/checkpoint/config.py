@@ -162,7 +162,7 @@ class Job:
 
 
 def plan_job(config: Config, context: RunContext) -> Job:
-    """Return what this run writes; every rank has to call this.
+    """Return what this run writes.
 
     Raises ``ConfigError`` for settings or a seed out of range, for more ranks than the model has,
     and for more targets than ranks.
@@ -187,7 +187,7 @@ def plan_job(config: Config, context: RunContext) -> Job:
     return Job(
         config=config,
         shards=tuple(_as_written(shard, config) for shard in whole[:world]),
-        sharers=tuple(context.sharers.all_gather(context.communicator.rank)),
+        sharers=tuple(context.sharers.members),
         rank_bytes=sum(shard.size_bytes for shard in whole[:world]),
         model_bytes=sum(shard.size_bytes for shard in whole),
         model_ranks=ranks,
