@@ -169,6 +169,15 @@ def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
     )
 
 
+def measured_drives(record: RunRecord) -> frozenset[tuple[str, str]]:
+    """Return the host and the name of each drive with an energy."""
+    return frozenset(
+        (part.host, part.device)
+        for part in record.power.energy
+        if part.chosen and part.scope is Scope.DRIVE
+    )
+
+
 def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -> Energy:
     parts = [
         part

@@ -195,7 +195,9 @@ def _line(
         "Drive energy": _finding(row.energy),
         "Rate": _figure(row.rates),
         "Energy": _energy(row),
-        "Limit": Finding(text="", remark=_limits(row)),
+        "Limit": Finding(
+            text="", remark=_limits(row), lines=[row.late_host] if row.late_host else []
+        ),
     }
     has_section = len(subject.arms) <= len(LETTERS)
     return VerdictLine(
@@ -280,7 +282,12 @@ def _energy(row: VerdictRow) -> Finding:
         device, _, unit = bars.title.partition(", ")
         others.append((f"{bars.bars[0].text} {unit}", device))
     if drive.tone != "quiet":
-        parts = ["drive", _figure_text(row.efficiencies), *(f"{d} {text}" for text, d in others)]
+        drives = counted(row.drive_count, "drive") if row.drive_count > 1 else "drive"
+        parts = [
+            drives,
+            _figure_text(row.efficiencies),
+            *(f"{d} {text}" for text, d in others),
+        ]
         return Finding(text=drive.text, remark=", ".join(parts))
     if not others:
         return drive

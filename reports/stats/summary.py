@@ -20,7 +20,9 @@ from wattload.reports.runs.energy import (
     ALL_PHASES,
     every_energy,
     is_simulated,
+    measured_drives,
 )
+from wattload.reports.runs.hosts import ends_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.stats.bars import (
@@ -235,11 +237,13 @@ class VerdictRow:
     the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
     below 5 %. ``counts`` is which means lack valid runs, empty where none does. ``measurand`` is
     what the energies are of, in words; empty without any that was measured. ``shared_limit`` is
-    what other than the drive limits both arms of a pair; it is empty where nothing does. ``times``
-    is how long the jobs of several arms took, where that has a figure of its own. ``paths`` is what
-    sets the arms apart by the view of the workload, and is empty without one. ``loads`` is which of
-    three arms or more ran under which load, where that is not what they are compared in, or which
-    read no storage: they are then not ranked.
+    what other than the drive limits both arms of a pair; it is empty where nothing does.
+    ``drive_count`` is how many drives the energies are of. ``late_host`` is which host ended last
+    in all runs, empty if none did or not the same one.
+    ``times`` is how long the jobs of several arms took, where that has a figure of its own.
+    ``paths`` is what sets the arms apart by the view of the workload, and is empty without one.
+    ``loads`` is which of three arms or more ran under which load, where that is not what they are
+    compared in, or which read no storage: they are then not ranked.
     """
 
     group: Group
@@ -262,6 +266,8 @@ class VerdictRow:
     measurand: str
     counts: str
     shared_limit: str
+    drive_count: int
+    late_host: str
     times: str
     paths: str
     loads: str
@@ -538,10 +544,20 @@ def _verdict_row(
         measurand=_measurand(point),
         counts=_counts(subject, point, rates, energies),
         shared_limit=_shared_limit(point, limits) if is_pair else "",
+        drive_count=max((len(measured_drives(record)) for record in point.records), default=0),
+        late_host=_late_host(point),
         times=_times(point) if len(arms) > 1 else "",
         paths=_paths(subject, point),
         loads=barred,
     )
+
+
+def _late_host(point: ShownPoint) -> str:
+    """Return which host ended last, if it is the same one in all runs."""
+    ends = [ends_of(record) for record in point.records]
+    late = {each.late_host if each is not None else None for each in ends}
+    host = late.pop() if len(late) == 1 else None
+    return f"{host} ended last" if host is not None else ""
 
 
 def _unlike(compared: Group) -> str:
@@ -704,19 +720,21 @@ def _ranking(rates: Bars) -> tuple[str, ...]:
 
 
 def _detail(point: ShownPoint, *, with_scale: bool) -> str:
-    """Return accelerators, ranks and the size of a unit of work; the scale before them if asked."""
+    """Return the scale if asked, accelerators, hosts, ranks and the size of a unit of work."""
     record = point.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
+    hosts = [counted(len(record.hosts), "host")] if len(record.hosts) > 1 else []
     view = view_of(record)
     every = [run.record for run in point.group.runs]
     if view.job is not None and (runs := _runs_of(point.records or every[:1])):
         job = view.job(runs, _runs_of(every))
         took = _times(point) if view.times[0] and len(point.group.arms) == 1 else ""
-        return ", ".join(filter(None, [*parts, job, took]))
+        return ", ".join(filter(None, [*parts, *hosts, job, took]))
     if view.emulates_accelerators:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
+    parts += hosts
     if workload.rank_count > 1:
         parts.append(counted(workload.rank_count, "rank"))
     moved = [moved_bytes(record, point.phase) for record in point.records]

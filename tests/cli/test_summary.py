@@ -113,6 +113,11 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
     )
     assert last.endswith(" J, clock ± 0.10 ms")
     assert "warned    short_run_read (3 hosts)" in lines
+    assert lines[-3:] == [
+        "details     on ada: wattload check /runs/one",
+        "record      ada:/runs/one/record.json",
+        "report      on ada: wattload report /runs/one",
+    ]
 
 
 def test_of_many_hosts_only_the_last_to_end_is_named(capsys: pytest.CaptureFixture[str]) -> None:

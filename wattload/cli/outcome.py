@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.cli.terminal import report_command
+from wattload.cli.terminal import command
 from wattload.core.errors import RunError, host_fault
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
@@ -143,7 +143,7 @@ def print_result(result: SearchResult, path: Path, journal: Path) -> None:
     for note in result.notes:
         console.print(Text(f"  {note}", style="yellow"))
     console.print(Text(f"result  {path}"))
-    console.print(Text(f"report  {report_command([journal])}"))
+    console.print(Text(f"report  {command('report', [journal])}"))
 
 
 def _cells(count: Pooled) -> tuple[str, ...]:

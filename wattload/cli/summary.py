@@ -6,14 +6,12 @@ every check is in ``wattload check``.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.cli.escapes import printable
-from wattload.cli.terminal import Line, print_lines, report_command
-from wattload.core.host_paths import on_host
+from wattload.cli.terminal import Line, command, print_lines
 from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Latency, Metric
@@ -102,7 +100,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
 
     The workload's view may replace those on its job, add to them, and drop them by an empty text.
     """
-    run = run_of(record)
+    run, host = run_of(record), _root_of(record)
     own = {} if run is None else dict(view_of(record).lines(run))
     job = [Line(line.label, own.pop(line.label, line.text)) for line in _job(record)]
     yield from (line for line in job[:-1] if line.text)
@@ -115,9 +113,15 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield Line("checks", check_counts(record.checks))
     yield from failures(record)
     if any(check.verdict != "pass" and not check.cause for check in record.checks):
-        yield Line("details", shlex.join(["wattload", "check", str(on_host(folder))]), wraps=False)
-    yield Line("record", str(folder / RECORD_FILE), wraps=False)
-    yield Line("report", report_command([folder]), wraps=False)
+        yield Line("details", command("check", [folder], host), wraps=False)
+    file = str(folder / RECORD_FILE)
+    yield Line("record", f"{host}:{file}" if host else file, wraps=False)
+    yield Line("report", command("report", [folder], host), wraps=False)
+
+
+def _root_of(record: RunRecord) -> str:
+    """Return the host that has the record of a run of several hosts; empty for one."""
+    return record.hosts[0].facts.name if len(record.hosts) > 1 else ""
 
 
 def _job(record: RunRecord) -> Iterator[Line]:
@@ -358,14 +362,14 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
     """Print a session's arms, ratios and verdicts to standard output, and its report's command."""
     from wattload.cli.console import Console
 
-    subject = make_subject(runs)
+    subject, host = make_subject(runs), _root_of(runs[0].record)
     console = Console()
     for group in subject.groups:
         print()
         print_lines(_title(group), [])
         console.print(_table(subject, group))
         print_lines("", list(_results(subject, group)))
-    print_lines("", [Line("report", report_command([journal]), wraps=False)])
+    print_lines("", [Line("report", command("report", [journal], host), wraps=False)])
 
 
 def _table(subject: Subject, group: Group) -> Table:

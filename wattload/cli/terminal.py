@@ -125,9 +125,10 @@ def print_lines(heading: str, lines: Sequence[Line]) -> None:
             console.print(Padding(row, (0, 0, 0, indent), expand=False))
 
 
-def report_command(paths: Iterable[Path]) -> str:
-    """Return the command that makes the page of runs, quoted for a shell."""
-    return shlex.join(["wattload", "report", *(str(on_host(path)) for path in paths)])
+def command(name: str, paths: Iterable[Path], host: str = "") -> str:
+    """Return a command on runs, quoted for a shell, after the host that has them if it is named."""
+    words = shlex.join(["wattload", name, *(str(on_host(path)) for path in paths)])
+    return f"on {host}: {words}" if host else words
 
 
 def spell_what_is_missing() -> None:
