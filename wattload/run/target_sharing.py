@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from wattload.core.errors import TargetError
+from wattload.core.errors import TargetError, WattloadError
 from wattload.core.files import choose_folder
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Communicator
@@ -46,6 +46,8 @@ def prove_sharing(
                 written.enter_context(_nonce_file(target.path, nonce))
         except OSError as error:
             faults.append(f"{error.filename} can't be written: {error.strerror}")
+        except WattloadError as error:
+            faults.append(str(error))
         by_host = leaders.all_gather((nonce, mounts))
         for number, target in enumerate(targets):
             views = [

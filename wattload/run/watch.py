@@ -37,6 +37,9 @@ PRINT_S = 1.0
 LAUNCHERS = ("mpirun", "mpiexec", "hydra_", "orte", "prte")
 """How the names of MPI's launchers and of their servants on each host begin."""
 
+MOST_HELLO_BYTES = 1024
+"""A stranger that has sent so much without proving that it belongs to the run is dropped."""
+
 _BEAT, _BYE, _END = "beat", "bye", "end"
 _GLOBAL = "00"
 """The scope of an IPv6 address that other hosts can reach."""
@@ -142,7 +145,7 @@ class Watch:
 
     def say_why(self, reason: str) -> None:
         """Tell the other hosts why this one ends the run."""
-        for peer in list(self._peers):
+        for peer in self._admitted():
             peer.tell(_END, " ".join(reason.split()))
 
     def close(self) -> None:
@@ -150,7 +153,7 @@ class Watch:
         self._waking.close()
         if self._thread is not None:
             self._thread.join()
-        for peer in self._peers:
+        for peer in self._admitted():
             peer.tell(_BYE)
         for stream in (self._listener, self._woken, *(peer.stream for peer in self._peers)):
             if stream is not None:
@@ -172,7 +175,7 @@ class Watch:
                 key.data(offer)
             now_s = time.monotonic()
             awake_s, seen_s = min(now_s - seen_s, self._period_s / 2), now_s
-            admitted = [peer for peer in self._peers if peer.host]
+            admitted = self._admitted()
             for peer in admitted:
                 peer.left_s -= awake_s
                 if peer.left_s <= 0:
@@ -181,6 +184,10 @@ class Watch:
                 beat_s = now_s
                 for peer in admitted:
                     peer.tell(_BEAT)
+
+    def _admitted(self) -> list[_Peer]:
+        """Return the hosts that have proved that they belong to the run."""
+        return [peer for peer in self._peers if peer.host]
 
     def _accept(self, listener: socket.socket, _: Offer) -> None:
         with suppress(OSError):  # it has gone again, or all are there
@@ -200,7 +207,7 @@ class Watch:
             return
         except OSError:
             received = b""
-        if not received and not peer.host:
+        if not peer.host and (not received or len(peer.received) > MOST_HELLO_BYTES):
             self._drop(peer)
             return
         if not received:
@@ -256,7 +263,7 @@ class Watch:
     def _spread(self, peer: _Peer, reason: str) -> None:
         peer.reason = reason
         self._note(reason)
-        for other in self._peers:
+        for other in self._admitted():
             if other is not peer:
                 other.tell(_END, reason)
 
