@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import Field
+
 from wattload.core.base_models import Frozen
 from wattload.results.facts import Facts, Settings, divided, fact
 from wattload.results.facts import Run as AnyRun
@@ -26,7 +28,7 @@ class TrainingSettings(Settings):
     """The settings of the workload that are read here."""
 
     record_mean_bytes: int
-    record_divisor: int
+    record_divisor: int = Field(ge=1)
     batch_samples: int
     epochs: int
 
