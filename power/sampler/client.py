@@ -264,6 +264,7 @@ def _start(
             command,
             stdin=client.fileno(),
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,  # it is closed
             start_new_session=True,
             pass_fds=descriptors,
             cwd="/",

@@ -340,9 +340,9 @@ def _summed(lines: Sequence[Line]) -> Sequence[Line]:
     """
     if len({line.drive for line in lines}) < len(lines) or len({line.role for line in lines}) > 1:
         return lines
-    step_s = max(float(np.median(np.diff(line.time_s))) for line in lines)
+    apart_s = max(float(np.median(np.diff(line.time_s))) for line in lines)
     starts, ends = ([line.time_s[at] for line in lines] for at in (0, -1))
-    time_s = np.arange(min(starts), max(ends), step_s)
+    time_s = np.arange(min(starts), max(ends), apart_s)
     value = np.zeros_like(time_s)
     for line in lines:
         at = np.searchsorted(line.time_s, time_s, side="right") - 1

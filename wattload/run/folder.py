@@ -177,8 +177,8 @@ def settle(folders: Sequence[Path], place: Path) -> None:
             remove_marks(opened)
     for folder in folders:
         if folder.parent == place:
-            with suppress(OSError):  # it has more than journals and samples
-                folder.rmdir()
+            with suppress(OSError), open_folder(place) as own, own.enter(folder.name) as opened:
+                own.remove_folder(folder.name, opened)  # unless it has more than these files
 
 
 def remove_run_folder(folder: Path) -> None:

@@ -326,9 +326,10 @@ def _connected(address: str, offer: Offer, host: str) -> socket.socket:
 
 
 def _nearest_first(addresses: Sequence[str]) -> list[str]:
-    """Return another host's addresses without those that this one has too, such as a bridge's.
+    """Return another host's addresses in the order in which to try them.
 
-    First come those that begin like an address of this host: the others may lead nowhere.
+    First come those that begin like an address of this host: the others may lead nowhere. Last
+    come those that this host has too, such as a bridge's, unless both share their network.
     """
     own = [ip_address(each) for each in _own_addresses()]
 
@@ -337,7 +338,11 @@ def _nearest_first(addresses: Sequence[str]) -> list[str]:
         apart = [int(other) ^ int(each) for each in own if each.version == other.version]
         return other.max_prefixlen - min(apart, default=(1 << other.max_prefixlen) - 1).bit_length()
 
-    return sorted({*addresses} - {*map(str, own)}, key=common_bits, reverse=True)
+    return sorted(
+        {*addresses},
+        key=lambda address: (ip_address(address) not in own, common_bits(address)),
+        reverse=True,
+    )
 
 
 def _own_addresses() -> tuple[str, ...]:
