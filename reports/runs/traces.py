@@ -23,7 +23,9 @@ from wattload.core.units import NS_PER_S
 from wattload.results.tables import TraceTable
 
 THROUGHPUT_COLUMNS = ("time_ns", "host", "rank", "phase", "read_bytes", "written_bytes")
-POWER_COLUMNS = ("time_ns", "spread_ns", "source", "device", "channel", "value", "evidence")
+POWER_COLUMNS = (
+    *("time_ns", "spread_ns", "host", "source", "device", "channel", "value", "evidence"),
+)
 OPERATION_COLUMNS = (
     "time_ns",
     "host",
@@ -265,7 +267,7 @@ def read_traces(
             notes.append(f"The {name} trace {path.name} can't be read: {first}")
             return None
 
-    throughput, power = one("throughput", _throughput), one("power", partial(_power, mask(host)))
+    throughput, power = one("throughput", _throughput), one("power", _power)
     sampled = one("operations", _operations) if "operations" in named else None
     tables = {name: one(name, partial(_table, table)) for name, table in drawn.items()}
     for name in named.keys() - {*TRACE_NAMES, *tables}:
@@ -339,15 +341,13 @@ def _throughput(path: Path, mask: Mask) -> ThroughputTrace:
     )
 
 
-def _power(host: str, path: Path, mask: Mask) -> PowerTrace:
+def _power(path: Path, mask: Mask) -> PowerTrace:
     """Return the signals, collected batch by batch: a day of samples is never in memory twice."""
     parts: dict[tuple[str, ...], list[_Part]] = {}
-    for columns in batches_of(path, POWER_COLUMNS, optional=("host",)):
+    for columns in batches_of(path, POWER_COLUMNS):
         time_ns = _times(columns)
         value = np.asarray(array_of(columns["value"]), dtype=np.float64)
-        names = [name for name in _SIGNAL if name in columns]
-        for found, rows in rows_by_name(columns, names, mask):
-            name = found if "host" in columns else (host, *found)
+        for name, rows in rows_by_name(columns, _SIGNAL, mask):
             parts.setdefault(name, []).append((time_ns[rows], value[rows]))
     signals = [_signal(name, parts.pop(name)) for name in sorted(parts)]
     starts = [int(signal.time_ns[0]) for signal in signals]
@@ -450,11 +450,10 @@ def batches_of(
     path: Path,
     names: tuple[str, ...],
     *,
-    optional: tuple[str, ...] = (),
     without: Collection[str] = _NOT_DRAWN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns, and ``optional`` ones if present, in batches; raises as ``columns_of``."""
-    with _opened(path, names, without, optional) as (file, drawn):
+    """Yield the columns in batches; raises as ``columns_of``."""
+    with _opened(path, names, without) as (file, drawn):
         for batch in file.iter_batches(_BATCH_ROWS, columns=drawn, use_threads=False):
             yield {name: batch.column(name) for name in drawn}
 
@@ -464,7 +463,6 @@ def _opened(
     path: Path,
     names: tuple[str, ...],
     without: Collection[str],
-    optional: tuple[str, ...] = (),
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file; names are read as dictionary codes, in a third of the time of text."""
     import pyarrow as pa
@@ -472,7 +470,7 @@ def _opened(
 
     # Arrow's errors are ValueError, OSError or KeyError by inheritance.
     drawn = [name for name in names if name not in without]
-    encoded = [name for name in (*drawn, *optional) if name in _NAME_COLUMNS]
+    encoded = [name for name in drawn if name in _NAME_COLUMNS]
     # As bytes: Arrow accepts only UTF-8 text, but a folder's name can be any bytes.
     with (
         pa.OSFile(os.fsencode(path)) as stored,
@@ -489,7 +487,7 @@ def _opened(
         present = set(file.schema_arrow.names)
         if missing := sorted(set(names) - present):
             raise ValueError(f"missing columns: {', '.join(missing)}")
-        yield file, [*drawn, *(name for name in optional if name in present)]
+        yield file, drawn
 
 
 def array_of(column: Any) -> NDArray[Any]:  # noqa: ANN401 - an Arrow array

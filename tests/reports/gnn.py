@@ -496,5 +496,6 @@ def _samples(made: Training, record: RunRecord) -> pa.Table:
             "channel": ["power_w"] * count,
             "value": watts,
             "evidence": [str(source.evidence)] * count,
+            "host": [source.host] * count,
         }
     )
