@@ -287,7 +287,7 @@ def with_second(
     need_mpi()
     if subprocess.run([*OWN_NAME, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs root, for a UTS namespace")
-    words = command(folder, *NULL)
+    words = command(folder, *NULL, "target.shared=true")  # both see one folder
     second = [*OWN_NAME, script, "rank", *words]
     variables = {"MPIR_CVAR_ODD_EVEN_CLIQUES": "1"} if is_split else {}
     return start(folder, [mpirun(), "-n", "1", *words, ":", "-n", "1", *second], **variables)
