@@ -62,7 +62,7 @@ _JOULES = "Findings are quoted from the records, with energies in J: 1 Wh is 360
 
 _WORST_FIRST: tuple[Verdict, ...] = ("fail", "warn", "not_checked", "pass")
 _NAMES_MAX = 6
-"""The most checks of one finding that are told apart; of more, the others are counted."""
+"""The most checks of one finding that are listed singly; more are counted."""
 _LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
 """A number that is a word of its own: ``3648.91``, but not the 2 of ``nvme2``."""
 

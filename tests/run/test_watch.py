@@ -59,7 +59,7 @@ for line in sys.stdin:
 
 
 class Leader:
-    """A leader's process: it prints what it is told, and why it ends."""
+    """Stands for a leader's process: it prints the reasons that reach it, and why it ends."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.process = subprocess.Popen(
@@ -116,7 +116,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class Network:
-    """Forwards connections until it is cut, which nobody is told of."""
+    """Forwards connections until it is cut, as a network is: neither side hears of it."""
 
     def __init__(self, port: int) -> None:
         self._port = port

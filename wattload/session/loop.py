@@ -207,8 +207,8 @@ def _resume(
             record = process.leaders.broadcast(read_record(folder) if process.is_root else None)
             if record is not None:
                 process.ledger.add_record(record, process.host)
-            if record is not None and process.sampling is not None:
-                process.sampling.calibrations.recall(record.power)
+                if process.sampling is not None:
+                    process.sampling.calibrations.recall(record.power)
     return dict(found)
 
 
