@@ -156,12 +156,8 @@ class Folder:
             with suppress(OSError):
                 os.unlink(name, dir_fd=self.descriptor)
 
-    def remove_folder(self, name: str, opened: Folder) -> None:
-        """Remove a folder in this one, which is ``opened``, and the files in it.
-
-        It stays if folders are in it.
-        """
-        opened.remove(*opened.names())
+    def remove_empty(self, name: str) -> None:
+        """Remove a folder in this one; it stays if something is in it."""
         _require_name(name)
         with suppress(OSError):
             os.rmdir(name, dir_fd=self.descriptor)

@@ -124,7 +124,8 @@ def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) 
                     opened.sync()
                     runs.rename(new.name, folder.name)
                 except BaseException:
-                    runs.remove_folder(new.name, opened)
+                    opened.remove(*opened.names())
+                    runs.remove_empty(new.name)
                     raise
             runs.sync()
     except OSError as error:
@@ -169,16 +170,15 @@ def settle(folders: Sequence[Path], place: Path) -> None:
                 found[opened] = opened.names()
                 journals = fnmatch.filter(found[opened], JOURNAL_PATTERN)
                 lines += [line for name in journals for line in _events(opened, name)]
-        with open_folder(place) as own:
-            own.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
+        own = held.enter_context(open_folder(place))
+        own.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
         for opened, names in found.items():
             journals = fnmatch.filter(names, JOURNAL_PATTERN)
             opened.remove(DRAFT_FILE, *journals, *fnmatch.filter(names, SAMPLES_PATTERN))
             remove_marks(opened)
-    for folder in folders:
-        if folder.parent == place:
-            with suppress(OSError), open_folder(place) as own, own.enter(folder.name) as opened:
-                own.remove_folder(folder.name, opened)  # unless it has more than these files
+        for folder in folders:
+            if folder.parent == place:
+                own.remove_empty(folder.name)
 
 
 def remove_run_folder(folder: Path) -> None:
@@ -189,7 +189,7 @@ def remove_run_folder(folder: Path) -> None:
         runs.enter(folder.name) as opened,
     ):
         remove_listed(opened, [name for name in walk_names(opened) if name[-1] != "/"])
-        runs.remove_folder(folder.name, opened)
+        runs.remove_empty(folder.name)
 
 
 def _events(folder: Folder, journal: str) -> Iterator[tuple[int, str]]:

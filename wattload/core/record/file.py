@@ -258,7 +258,8 @@ def remove_unborn(runs: Path) -> None:
         for name in filter(_UNBORN_NAME.fullmatch, above.names()):
             with _locked_of_the_dead(runs / name, may_be_new=not _maker_is_dead(name)) as folder:
                 if not isinstance(folder, str):
-                    above.remove_folder(name, folder)
+                    folder.remove(*folder.names())
+                    above.remove_empty(name)
 
 
 def _maker_is_dead(name: str) -> bool:
