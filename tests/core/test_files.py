@@ -388,14 +388,10 @@ def test_names_are_listed_without_following_links(ours: Folder, tmp_path: Path) 
     assert set(walk_names(ours)) == {"a/", "a/file", "a/link"}
 
 
-def test_a_folder_is_removed_by_its_descriptor_and_not_what_took_its_name(
-    ours: Folder, tmp_path: Path
-) -> None:
-    with choose_folder(tmp_path) as above:
-        ours.write("file", "ours")
-        (tmp_path / "ours").rename(tmp_path / "moved")
-        (tmp_path / "ours").mkdir()
-        (tmp_path / "ours/file").write_text(THESIS)
-        above.remove_folder("ours", ours)
-    assert (tmp_path / "ours/file").read_text() == THESIS
-    assert not any((tmp_path / "moved").iterdir())
+def test_only_an_empty_folder_is_removed(ours: Folder) -> None:
+    with ours.make("full") as below:
+        below.write("file", THESIS)
+    ours.make("empty").close()
+    for name in ("full", "empty", "missing"):
+        ours.remove_empty(name)
+    assert set(walk_names(ours)) == {"full/", "full/file"}
