@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.file_system import DirectIo
 from wattload.core.storage.targets import Target, TargetKind
+from wattload.core.sysfs import host_memory_bytes
 from wattload.core.workload import Communicator, Mark, RawDrive
 from wattload.run.power_session import Sampling
 from wattload.run.process import Peers, ProcessContext
@@ -71,6 +72,7 @@ def process_of(
         local=communicator,
         leaders=LocalCommunicator() if communicator.rank == 0 else None,
         hosts=("box",),
+        hosts_memory_bytes=host_memory_bytes(),
         sampling=Sampling(Path("runs"), service=None) if samples else None,
         host="box",
         reporter=reporter or NoReporter(),
@@ -218,6 +220,7 @@ class Context:
     progress: RecordedProgress = field(default_factory=RecordedProgress)
     seed: int = 1
     scale: str = "demo"
+    hosts_memory_bytes: int = field(default_factory=host_memory_bytes)
     phases: list[RecordedPhase] = field(default_factory=list)
     drives: dict[int, RawDrive] = field(default_factory=dict)
     has_ended: bool = False

@@ -360,7 +360,10 @@ def _content_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} can't be replayed: {error.strerror}") from error
+        raise DataError(
+            f"{path} can't be replayed: {error.strerror}; set power.replay.path to a trace that "
+            "this host can read"
+        ) from error
 
 
 def _imported(path: Path, content: bytes, *, growing: bool) -> RecordedTrace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import socket
@@ -124,6 +125,15 @@ def test_without_ssh_only_this_host_can_be_used(tmp_path: Path) -> None:
     need_mpi()
     _, why = refused(tmp_path, "--hosts", f"{socket.gethostname()},{MISSING}", PATH="/nowhere")
     assert why == f"  {MISSING}: ssh is not installed here"
+
+
+def test_more_processes_than_cores_are_refused_and_may_be_planned(tmp_path: Path) -> None:
+    need_mpi()
+    cores = len(os.sched_getaffinity(0))
+    _, why = refused(tmp_path, "--hosts", f"localhost:{cores + 1}")
+    assert why.startswith(f"  localhost: {cores + 1} processes on {cores} core")
+    assert f"use localhost:{cores}, or start the line that --plan prints" in why
+    assert plan(tmp_path, f"localhost:{cores + 1}").returncode == 0
 
 
 def test_hosts_need_a_process_that_has_no_launcher_and_may_have_one(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster
 
 NULL = ("workload=null", "power=none")
@@ -32,8 +34,36 @@ def test_all_differences_are_listed_at_once(cluster: Cluster) -> None:
     assert lines[0].endswith(" s behind that of node1")
     assert lines[1].startswith("wattload: node2: wattload is 0.0.9")
     assert "also        node2: the clock is 6" in lines[2]
-    assert f"also        node3: {DRIVE} is on a read-only file system" in lines[3]
-    assert "(label=B here and A there); use the same configuration files" in lines[4]
+    assert "(label=B here and A there); use the same configuration files" in lines[3]
+    assert f"also        node3: {DRIVE} is on a read-only file system" in lines[4]
+    for name in NAMES:
+        assert not list(cluster.files(name, RUNS).glob("*-*"))
+        assert not list(cluster.files(name, DRIVE).glob("*wattload*"))
+
+
+@pytest.mark.parametrize("runs", ["repeat=1", "repeat=2"])
+def test_faults_of_every_kind_are_one_list(cluster: Cluster, runs: str) -> None:
+    """Another version, no trace of power and no space on the second host, no drive on the third."""
+    changed(cluster, "node2", "import wattload\nwattload.__version__ = '0.0.9'\n")
+    trace = "/tmp/power.csv"
+    for host in ("node1", "node3"):
+        cluster.files(host, trace).write_text("# evidence: measured\ntime_s,power_w\n0,5\n99,5\n")
+    fill = f"fallocate -l $(($(stat -f -c %a*%S {DRIVE}) - 30000000)) {DRIVE}/full"
+    cluster.on("node2", "sh", "-c", fill)
+    cluster.on("node3", "umount", DRIVE)
+    settings = ("workload=unet3d", "scale=demo", "power=replay", f"power.replay.path={trace}")
+    try:
+        done = cluster.mpirun(*settings, runs, PYTHONPATH=f"{SITE}:{ROOT}")
+    finally:
+        cluster.on("node3", "mount", "-o", "loop", f"/mnt/{cluster.folder.name}.image", DRIVE)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2, done.stderr
+    assert len(lines) == 4, done.stderr
+    assert lines[0].startswith("wattload: node2: wattload is 0.0.9")
+    assert lines[1].startswith(f"  also        node2: {trace}")
+    assert lines[2].startswith(f"  also        node2: {DRIVE} has ")
+    assert "must stay free; free some space" in lines[2]
+    assert lines[3].startswith(f"  also        node3: {DRIVE} is on the file system of /, and on")
     for name in NAMES:
         assert not list(cluster.files(name, RUNS).glob("*-*"))
         assert not list(cluster.files(name, DRIVE).glob("*wattload*"))

@@ -90,6 +90,12 @@ def test_a_name_that_does_not_resolve(cluster: Cluster, named: str) -> None:
     assert "resolve" in done.stderr.lower()
 
 
+def test_more_processes_than_cores_of_another_host(cluster: Cluster) -> None:
+    done = cluster.on("node1", *RUN, "--hosts", "node1,node2:999", *NULL, **VARIABLES)
+    assert done.returncode == 2
+    assert "and a core for each process\n  node2: 999 processes on " in done.stderr
+
+
 def test_a_host_that_refuses_ssh(cluster: Cluster) -> None:
     with changed(cluster, "kill $(cat /run/sshd.pid)", "/usr/sbin/sshd"):
         done = cluster.on("node1", *RUN, "--hosts", ",".join(NAMES), *NULL, **VARIABLES)

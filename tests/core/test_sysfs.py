@@ -9,9 +9,11 @@ import pytest
 from wattload.core.record.target import TargetState
 from wattload.core.sysfs import (
     Observation,
+    Roots,
     block_folder,
     bracketed,
     explain,
+    host_memory_bytes,
     parse_cpus,
     read_int,
     read_text,
@@ -33,6 +35,12 @@ def test_a_number_that_is_none_names_file_and_text(tmp_path: Path) -> None:
 def test_the_marked_choice_is_taken() -> None:
     assert bracketed("none [mq-deadline] bfq") == "mq-deadline"
     assert bracketed("none") == "none"
+
+
+def test_the_memory_of_a_host_is_memtotal(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemFree:  12 kB\nMemTotal:       24689316 kB\n")
+    assert host_memory_bytes(Roots(proc=tmp_path)) == 24_689_316 * 1024
+    assert host_memory_bytes() > 1 << 28
 
 
 @pytest.mark.parametrize(

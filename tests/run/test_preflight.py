@@ -70,6 +70,16 @@ def test_five_percent_of_the_file_system_stay_free(tmp_path: Path) -> None:
     assert preflight(_config(tmp_path), [target], present, 1)
 
 
+def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
+    large = replace(NOTHING, peak_bytes=1 << 60, memory_bytes_per_rank=1 << 60, maximum_ranks=1)
+    with pytest.raises(ConfigError) as caught:
+        preflight(_config(tmp_path), [directory_target(tmp_path)], large, 2)
+    assert "at most 1 processes" in str(caught.value)
+    space, memory = caught.value.__notes__
+    assert "must stay free" in space
+    assert "the buffers of 2 processes need" in memory
+
+
 def test_data_that_lies_there_already_needs_no_new_room(tmp_path: Path) -> None:
     target = directory_target(tmp_path)
     total = space_of(target).total_bytes

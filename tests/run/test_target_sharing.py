@@ -32,12 +32,13 @@ def config_of(*overrides: str) -> TargetConfig:
     return compose(["workload=null", "target.path=/tmp", *overrides])[0].target
 
 
-def prove(config: TargetConfig, targets: Sequence[Target]) -> list[TargetError | None]:
-    """Return what the leader of each host raises, by host."""
+def prove(config: TargetConfig, targets: Sequence[Target | None]) -> list[TargetError | None]:
+    """Return what the leader of each host raises, by host; one without a target takes part."""
 
     def proved(leader: ThreadCommunicator) -> TargetError | None:
+        target = targets[leader.rank]
         try:
-            prove_sharing(config, [targets[leader.rank]], leader, HOSTS)
+            prove_sharing(config, [] if target is None else [target], leader, HOSTS)
         except TargetError as error:
             return error
         return None
@@ -73,6 +74,23 @@ def test_hosts_that_see_one_folder_have_no_drives_of_their_own(tmp_path: Path) -
         f"{tmp_path}/nfs is the folder that b sees, and target.shared=false means a drive of its "
         "own for each host; use target.shared=true for a shared file system"
     )
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_hosts_are_compared_without_those_that_have_found_a_fault(
+    tmp_path: Path, shared: bool
+) -> None:
+    """The first one can't write to its target, or has found none."""
+    full = target_in(tmp_path / "full")
+    full.path.rmdir()
+    config = config_of(f"target.shared={shared}")
+    for first in (None, full):
+        targets = [first, *(target_in(tmp_path / host) for host in HOSTS[1:])]
+        why, second, third = prove(config, targets)
+        assert (why is None) == (first is None)
+        assert second is None
+        assert (third is None) != shared
+        assert "is not the folder that b sees" in str(third) or not shared
 
 
 @pytest.mark.parametrize(

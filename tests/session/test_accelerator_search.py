@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -202,14 +202,12 @@ def test_a_data_set_that_does_not_fit_names_the_setting(
         search("sweep.maximum=3")
 
 
-T = TypeVar("T")
-
 BASE = ("workload=unet3d", "target.path=/tmp", "power=none", "sweep=accelerators")
 GIB = 1 << 30
 
 
 def plan(*overrides: str) -> SearchPlan:
-    return plan_search([*BASE, *overrides], LocalCommunicator())
+    return plan_search([*BASE, *overrides], 1, 8 * GIB)
 
 
 def refusal(*overrides: str) -> str:
@@ -277,21 +275,12 @@ def test_the_threshold_is_the_workloads_own_until_another_is_named() -> None:
     assert plan("sweep.au_threshold=0.75").question.threshold == 0.75
 
 
-class TwoRanks(LocalCommunicator):
-    """What one of two ranks on a host sees of the other: the same."""
-
-    world_size = 2
-
-    def all_gather(self, value: T) -> list[T]:
-        return [value, value]
-
-
 def test_ranks_search_their_multiples() -> None:
-    found = plan_search([*BASE, "sweep.maximum=7"], TwoRanks())
+    found = plan_search([*BASE, "sweep.maximum=7"], 2, 8 * GIB)
     assert list(found.settings) == [2, 4, 6]
     assert (found.question.start, found.question.maximum, found.question.unit) == (2, 6, 2)
     with pytest.raises(ConfigError, match="2 ranks emulate a multiple of 2 accelerators"):
-        plan_search([*BASE, "sweep.start=3"], TwoRanks())
+        plan_search([*BASE, "sweep.start=3"], 2, 8 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +308,7 @@ def test_what_cant_be_searched_is_refused_in_one_sentence(
         text for text in BASE if text.split("=")[0] not in {o.split("=")[0] for o in overrides}
     ]
     with pytest.raises(ConfigError) as caught:
-        plan_search([*given, *overrides], LocalCommunicator())
+        plan_search([*given, *overrides], 1, 8 * GIB)
     assert words in str(caught.value)
 
 

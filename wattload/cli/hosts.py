@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 from wattload.core.errors import ConfigError
@@ -24,6 +23,9 @@ FORMS = "HOST, HOST:N or HOST slots=N, with N processes of 1 or more"
 PASSED_ON = re.compile(r"(WATTLOAD_|MPI4PY_|PYTHON|CUDA_|XDG_)\w+|LD_LIBRARY_PATH")
 """Variables that Open MPI is to pass on to other hosts. MPICH passes on all."""
 
+COUNT_CORES = "import os; print(len(os.sched_getaffinity(0)))"
+"""A program of Python. Unlike nproc it does not heed OMP_NUM_THREADS."""
+
 
 def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
     """Replace this process with the mpirun that runs ``wattload run`` on hosts, or print its line.
@@ -34,7 +36,8 @@ def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
         only_prints: whether to print the line and return.
 
     Raises:
-        ConfigError: a host is malformed, named twice or can't be reached, or mpirun can't be used.
+        ConfigError: a host is malformed, named twice, can't be reached or has too few cores, or
+            mpirun can't be used.
         MissingExtraError: mpi4py or its MPI library is missing.
     """
     if is_rank():
@@ -45,7 +48,7 @@ def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
     program = (sys.executable, "-P", "-m", "wattload", "run", *words)
     line = [*_mpirun(processes), *program]
     if not only_prints and "SLURM_JOB_ID" not in os.environ:  # in a job, mpirun uses srun
-        _require_usable(list(processes))
+        _require_usable(processes)
     print(shlex.join(line), file=sys.stdout if only_prints else sys.stderr, flush=True)
     if not only_prints:
         os.execv(line[0], line)
@@ -93,28 +96,39 @@ def _mpirun(processes: Mapping[str, int]) -> list[str]:
     return [mpirun, *options, "-n", str(sum(processes.values()))]
 
 
-def _require_usable(hosts: Sequence[str]) -> None:
-    """Refuse hosts that ssh can't reach without a password, or that lack what mpirun needs."""
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        faults = list(filter(None, pool.map(_fault, hosts)))
+def _require_usable(processes: Mapping[str, int]) -> None:
+    """Refuse hosts that ssh can't reach without a password, or that lack what their ranks need."""
+    with ThreadPoolExecutor(len(processes)) as pool:
+        faults = list(filter(None, pool.map(_fault, *zip(*processes.items(), strict=True))))
     if faults:
         error = ConfigError(
-            "nothing was started: each host must be reachable by ssh without a password, and have "
-            "this environment and the current folder at the same paths"
+            "nothing was started: each host must be reachable by ssh without a password, have this "
+            "environment and the current folder at the same paths, and a core for each process"
         )
         error.add_note("\n".join(faults))
         raise error
 
 
-def _fault(host: str) -> str | None:
-    """Return why a host can't be used, if so."""
-    with suppress(OSError):
-        socket.create_server((host, 0)).close()
-        return None  # it is this host, where mpirun needs no ssh
-    if shutil.which("ssh") is None:
-        return f"  {host}: ssh is not installed here"
-    ssh = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host)
-    command = [*ssh, shlex.join(["ls", "-d", sys.executable, str(Path.cwd())])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    why = done.stderr.strip().rpartition("\n")[2]
-    return f"  {host}: {why}" if done.returncode else None
+def _fault(host: str, processes: int) -> str | None:
+    """Return why a host can't run so many processes, if so."""
+    count = [sys.executable, "-Ic", COUNT_CORES]
+    try:
+        socket.create_server((host, 0)).close()  # it is this host, where mpirun needs no ssh
+    except OSError:
+        if shutil.which("ssh") is None:
+            return f"  {host}: ssh is not installed here"
+        exist = shlex.join(["ls", "-d", sys.executable, str(Path.cwd())])
+        ssh = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host)
+        count = [*ssh, f"{exist} && {shlex.join(count)}"]
+    done = subprocess.run(count, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = done.stderr.strip().rpartition("\n")[2]
+        return f"  {host}: {why}"
+    cores = int(done.stdout.split()[-1])
+    if processes > cores:
+        return (
+            f"  {host}: {processes} processes on {cores} core{'s' if cores > 1 else ''} would "
+            f"wait for CPU time, not for the drive; use {host}:{cores}, or start the line that "
+            "--plan prints"
+        )
+    return None

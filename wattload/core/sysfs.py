@@ -181,6 +181,11 @@ def read_meminfo(path: Path) -> dict[str, int]:
     return amounts
 
 
+def host_memory_bytes(roots: Roots = LIVE) -> int:
+    """Return the memory of this host in bytes: MemTotal in ``/proc/meminfo``."""
+    return read_meminfo(roots.proc / "meminfo")["MemTotal"]
+
+
 @dataclass(frozen=True, slots=True)
 class LeftFolder:
     """A folder whose process has ended."""

@@ -291,6 +291,11 @@ class RunContext(Protocol):
         """``demo``, ``quick`` or ``full``."""
         ...
 
+    @property
+    def hosts_memory_bytes(self) -> int:
+        """The memory of all hosts of the run."""
+        ...
+
     def phase(self, name: str, *, timed: bool = True) -> AbstractContextManager[Phase]:
         """Open a phase; phases nest and overlap. Only timed ones enter metrics, energy and checks.
 
@@ -498,7 +503,10 @@ class Workload(Protocol):
     over_hosts: ClassVar[OverHosts]
 
     def plan(self, context: RunContext) -> WorkloadPlan:
-        """Return what the run will do to the target; raises ``ConfigError`` if it is impossible."""
+        """Return what the run will do to the target; raises ``ConfigError`` if it is impossible.
+
+        It may not wait for other ranks: one whose host can't make the run does not plan it.
+        """
         ...
 
     def prepare(self, context: RunContext) -> DataRecord | None:

@@ -1,18 +1,19 @@
-"""The hosts of a run, each compared with the first one before a byte is written.
+"""The hosts of a run, and what keeps them from making it together, listed for all at once.
 
-What keeps hosts from making one run together is listed for all of them at once.
+Each host is compared with the first one before a byte is written.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from wattload.core.errors import ConfigError, MissingExtraError, WattloadError
+from wattload.core.errors import ConfigError, MissingExtraError, WattloadError, host_fault
 from wattload.core.host.facts import software_facts
 from wattload.core.workload import Communicator
+
+T = TypeVar("T")
 
 ALSO = "  also        "
 """How the note on an error begins that is a further reason for a refusal."""
@@ -23,17 +24,47 @@ _MOST_SETTINGS = 3
 _HASH_LENGTH = 12
 
 
-@contextmanager
-def compared_hosts(
-    leaders: Communicator | None,
+class Faults:
+    """What keeps this host from taking part in a run, found by several checks."""
+
+    def __init__(self) -> None:
+        self._found: list[WattloadError] = []
+
+    def of(self, check: Callable[[], T]) -> T | None:
+        """Return what a check returns; ``None`` if it fails, which ``raise_all`` tells.
+
+        Raises what is no error of ours and no fault of the host.
+        """
+        try:
+            return check()
+        except Exception as error:
+            fault = error if isinstance(error, WattloadError) else host_fault(error)
+            if fault is None:
+                raise
+            self.add(fault)
+        return None
+
+    def add(self, fault: WattloadError) -> None:
+        self._found.append(fault)
+
+    def raise_all(self) -> None:
+        """Raise the first failure, if there is one; its notes name the others."""
+        if self._found:
+            first, *others = self._found
+            _add_reasons(first, [reason for error in others for reason in _reasons(error)])
+            raise first
+
+
+def compare_hosts(
+    leaders: Communicator,
     hosts: Sequence[str],
     config_values: Mapping[str, Any],
     warn: Callable[[Sequence[str]], None],
-) -> Iterator[None]:
-    """Refuse a host that differs from the first one, together with what the block refuses there.
+) -> None:
+    """Refuse a host that differs from the first one; the leaders of all hosts must call it.
 
     Args:
-        leaders: the leaders of all hosts, each of which enters the block; ``None`` on other ranks.
+        leaders: the leaders of all hosts.
         hosts: the names of the hosts, by the rank of their leaders.
         config_values: the composed configuration.
         warn: takes warnings on the root.
@@ -42,18 +73,40 @@ def compared_hosts(
         ConfigError: the version of wattload or Python, the I/O engine, the composed configuration
             or the time of day differs; the notes name what else does.
     """
-    differences = []
-    if leaders is not None and len(hosts) > 1:
-        differences = _differences(leaders, hosts, config_values, warn)
-    try:
-        yield
-    except WattloadError as error:
-        _add_reasons(error, differences)
-        raise
-    if differences:
-        refusal = ConfigError(differences[0])
-        _add_reasons(refusal, differences[1:])
-        raise refusal
+    root, faults = hosts[0], Faults()
+    own = faults.of(_software) or {}
+    leaders.barrier()  # the time is read at the same moment, but for a message
+    software, settings, time_s = leaders.broadcast((own, dict(config_values), time.time()))
+    ahead_s = time.time() - time_s
+    others = zip(hosts, leaders.gather(ahead_s), strict=False)  # none but on the root
+    warn(
+        [
+            f"warning: the clock of {host} is {_apart(each_s, root)}"
+            for host, each_s in others
+            if CLOCK_WARNING_S < abs(each_s) <= CLOCK_LIMIT_S
+        ]
+    )
+    found = [
+        f"{name} is {value} here and {software[name]} on {root}; install the same one on all hosts"
+        for name, value in own.items()
+        if value != software.get(name, value)
+    ]
+    differing = _differing(config_values, settings)
+    if differing:
+        named = differing[:_MOST_SETTINGS]
+        more = f" and {len(differing) - len(named)} more" if len(differing) > len(named) else ""
+        found.append(
+            f"the configuration differs from that of {root} ({'; '.join(named)}{more}); use the "
+            "same configuration files, variables and current folder on all hosts"
+        )
+    if abs(ahead_s) > CLOCK_LIMIT_S:
+        found.append(
+            f"the clock is {_apart(ahead_s, root)}, and {CLOCK_LIMIT_S:g} s are allowed; set it, "
+            "for example by chrony"
+        )
+    for sentence in found:
+        faults.add(ConfigError(sentence))
+    faults.raise_all()
 
 
 def error_of_hosts(
@@ -72,9 +125,7 @@ def error_of_hosts(
         return first
     found: dict[str, list[str]] = {}
     for host, error in failures:
-        notes = getattr(error, "__notes__", ())
-        also = [note.removeprefix(ALSO) for note in notes if note.startswith(ALSO)]
-        for reason in (str(error), *also):
+        for reason in _reasons(error):
             if host not in found.setdefault(reason, []):
                 found[reason].append(host)
     reasons = [
@@ -88,50 +139,15 @@ def error_of_hosts(
     return first
 
 
+def _reasons(error: WattloadError) -> list[str]:
+    """Return why an error was raised, and why else it would have been."""
+    notes = getattr(error, "__notes__", ())
+    return [str(error), *(note.removeprefix(ALSO) for note in notes if note.startswith(ALSO))]
+
+
 def _add_reasons(error: WattloadError, reasons: Sequence[str]) -> None:
     for reason in reasons:
         error.add_note(ALSO + reason)
-
-
-def _differences(
-    leaders: Communicator,
-    hosts: Sequence[str],
-    config_values: Mapping[str, Any],
-    warn: Callable[[Sequence[str]], None],
-) -> list[str]:
-    """Return in which ways this host differs from the first one."""
-    root = hosts[0]
-    own = (_software(), dict(config_values))
-    leaders.barrier()  # the time is read at the same moment, but for a message
-    software, settings, time_s = leaders.broadcast((*own, time.time()))
-    ahead_s = time.time() - time_s
-    others = zip(hosts, leaders.gather(ahead_s), strict=False)  # none but on the root
-    warn(
-        [
-            f"warning: the clock of {host} is {_apart(each_s, root)}"
-            for host, each_s in others
-            if CLOCK_WARNING_S < abs(each_s) <= CLOCK_LIMIT_S
-        ]
-    )
-    found = [
-        f"{name} is {value} here and {software[name]} on {root}; install the same one on all hosts"
-        for name, value in own[0].items()
-        if value != software[name]
-    ]
-    differing = _differing(own[1], settings)
-    if differing:
-        named = differing[:_MOST_SETTINGS]
-        more = f" and {len(differing) - len(named)} more" if len(differing) > len(named) else ""
-        found.append(
-            f"the configuration differs from that of {root} ({'; '.join(named)}{more}); use the "
-            "same configuration files, variables and current folder on all hosts"
-        )
-    if abs(ahead_s) > CLOCK_LIMIT_S:
-        found.append(
-            f"the clock is {_apart(ahead_s, root)}, and {CLOCK_LIMIT_S:g} s are allowed; set it, "
-            "for example by chrony"
-        )
-    return found
 
 
 def _software() -> dict[str, str]:

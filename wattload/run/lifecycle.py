@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from wattload.core import interrupts
 from wattload.core.clock import utc_text
@@ -49,7 +49,7 @@ from wattload.run.energy import with_samples_found
 from wattload.run.folder import make_run_folder, new_run_id, remove_run_folder
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.host_load.session import LoadSession, Rank, is_wanted
-from wattload.run.hosts import ALSO, compared_hosts
+from wattload.run.hosts import ALSO, Faults, compare_hosts
 from wattload.run.phases import Context, PhaseRecorder, RankJournal
 from wattload.run.power_session import PowerSession
 from wattload.run.preflight import (
@@ -121,6 +121,21 @@ class Preview:
     plan: WorkloadPlan
     drives: Mapping[int, Guard]
     hosts: str = ""
+
+
+class Planned(NamedTuple):
+    """A plan of a run, what carries it out, and the lines to print before it."""
+
+    plan: WorkloadPlan
+    workload: Workload
+    context: Context
+    lines: list[str]
+
+
+def require_ready(process: ProcessContext, overrides: Sequence[str]) -> None:
+    """Make the checks of a run and raise what it would raise; every rank must call it."""
+    life = RunLifecycle(process, overrides, tuple(overrides))
+    _undone_on_failure(life, life.check)
 
 
 def preview_run(
@@ -197,10 +212,8 @@ class RunLifecycle:
 
     def run(self) -> tuple[Path | None, int]:
         """Make the run; returns its folder on rank 0 (else ``None``) and the status, 0 or 3."""
-        targets = self._process.on_all_ranks(self._resolve)
-        self._process.on_all_ranks(lambda: self._hold(targets))
-        self._process.on_all_ranks(lambda: self._require_power(targets))
-        workload, context = self._process.on_all_ranks(lambda: self._plan(targets))
+        workload, context = self._plan()
+        targets = context.targets
         capture = None
         if self._process.sampling:
             capture = HostCapture(targets, self._process.host, self._drives)
@@ -261,13 +274,11 @@ class RunLifecycle:
 
     def preview(self, *, check: bool) -> Preview:
         """Return what the run would do to its targets, without changing them."""
-        host = self._process.host
-        self._process.on_all_ranks(self._require_fitting)
-        targets = self._process.on_all_ranks(lambda: self._config.target.resolve(host=host))
+        targets = self._process.on_all_ranks(self._resolve)
         inspections: Mapping[int, Guard] = {}
         if self._config.target.is_block and self._process.is_host_leader:
             inspections, self._known = inspect_drives(self._config, targets)
-        plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check)[2])
+        plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check).plan)
         return Preview(
             config=self._config,
             targets=targets,
@@ -276,6 +287,11 @@ class RunLifecycle:
             hosts=self._hosts_text,
         )
 
+    def check(self) -> None:
+        """Make the checks of the run, and release what it would hold."""
+        self._process.on_all_ranks(lambda: self._checked(runs=True))
+        self._resources.close()
+
     def generate(self) -> DataRecord | None:
         """Generate or complete the data and return its facts; there is no record."""
         if self._config.target.is_block:
@@ -283,9 +299,7 @@ class RunLifecycle:
                 "datagen writes data files, and target=block has none; a run prepares its drive "
                 "itself"
             )
-        targets = self._process.on_all_ranks(self._resolve)
-        self._process.on_all_ranks(lambda: self._hold(targets))
-        workload, context = self._process.on_all_ranks(lambda: self._plan(targets, runs=False))
+        workload, context = self._plan(runs=False)
         self._resources.enter_context(self._process.live())
         data = workload.prepare(context)
         self._resources.close()
@@ -332,11 +346,6 @@ class RunLifecycle:
             command = f"wattload check {quote(str(folder))}"
             error.add_note(f"  next        {command} shows how far it got")
 
-    def _require_fitting(self) -> None:
-        """Refuse a workload that does not use such targets, or that runs on fewer hosts."""
-        require_target_kind(self._config)
-        require_hosts(self._config, self._process.hosts)
-
     @property
     def _sharers(self) -> Communicator:
         """The ranks that see the same targets as this one."""
@@ -350,46 +359,81 @@ class RunLifecycle:
             return ""
         return hosts_text(self._config, hosts, self._world.world_size)
 
-    def _resolve(self) -> tuple[Target, ...]:
-        process, values = self._process, self._order.config_values
-        with compared_hosts(process.leaders, process.hosts, values, process.note_once):
-            return self._resolve_here()
+    def _plan(self, *, runs: bool = True) -> tuple[Workload, Context]:
+        """Check all hosts, hold their targets, plan the run, and charge its writes to the drives.
 
-    def _resolve_here(self) -> tuple[Target, ...]:
-        """Resolve the targets of this host, each of which has to be writable.
-
-        A drive that will be overwritten is held by one process of its host. This is a step of its
-        own because planning may gather over ranks.
+        Unless it ``runs``, only its data is written.
         """
-        self._require_fitting()
-        targets = self._config.target.resolve(host=self._process.host)
-        if self._config.target.is_block:
-            if self._process.is_host_leader:
-                try:
-                    self._drives = claim_drives(self._config, targets)
-                except TargetError as error:
-                    self._note_refusals(error, targets)
-                    raise
-                for drive in self._drives.values():
-                    self._resources.callback(drive.close)
-        elif self._process.is_host_leader:
-            for target in targets:
-                check_writable(target)
-        return targets
+        plan, workload, context, lines = self._process.on_all_ranks(
+            lambda: self._checked(runs=runs)
+        )
+        self._process.ledger.add(context.targets, writes_of(plan))
+        self._planned_bytes, self._covered_bytes = writes_of(plan), plan.covered_bytes
+        self._process.note_once([*lines, *self._wear_lines()])
+        return workload, context
 
-    def _hold(self, targets: tuple[Target, ...]) -> None:
-        """Prove which hosts share the directories, and lock them.
+    def _checked(self, *, runs: bool) -> Planned:
+        """Return what is planned on this rank, unless a check has found a fault; raise all of them.
 
-        Two runs in one directory would measure each other.
+        What needs the result of a check that failed is left out, but every host takes part in what
+        hosts do together. Unless it ``runs``, power does not matter.
         """
-        if self._config.target.is_block:
-            return
+        process, power, faults = self._process, self._config.power, Faults()
+        faults.of(self._compare)
+        targets = faults.of(self._resolve)
+        if runs and process.is_host_leader:
+            faults.of(lambda: require_trace(power))
+        is_held = process.local.broadcast(faults.of(lambda: self._hold(targets)))
+        planned = None
+        if targets is not None and is_held:
+            if runs:
+                faults.of(lambda: require_controllers(power, targets))
+            planned = faults.of(lambda: self._plan_run(targets, check=True, runs=runs))
+        faults.raise_all()
+        return cast("Planned", planned)  # None where the host's leader raises
+
+    def _compare(self) -> None:
+        """Refuse a host that differs from the first one."""
         leaders, hosts = self._process.leaders, self._process.hosts
         if leaders is not None and len(hosts) > 1:
-            prove_sharing(self._config.target, targets, leaders, hosts)
+            compare_hosts(leaders, hosts, self._order.config_values, self._process.note_once)
+
+    def _resolve(self) -> tuple[Target, ...]:
+        """Resolve the targets of this host, which the workload must be able to use."""
+        require_target_kind(self._config)
+        require_hosts(self._config, self._process.hosts)
+        return self._config.target.resolve(host=self._process.host)
+
+    def _hold(self, targets: tuple[Target, ...] | None) -> bool:
+        """Prove which hosts share the directories, and lock them, or claim the drives.
+
+        Two runs in one directory would measure each other. The leader returns whether it holds the
+        targets; the other ranks do nothing.
+        """
+        leaders, hosts = self._process.leaders, self._process.hosts
+        if leaders is None:
+            return False
+        is_block = self._config.target.is_block
+        directories = () if targets is None or is_block else targets
+        if len(hosts) > 1:
+            prove_sharing(self._config.target, directories, leaders, hosts)
+        if targets is not None and is_block:
+            self._claim(targets)
         if self._sharers.rank == 0:
-            for target in targets:
+            for target in directories:
+                check_writable(target)
                 self._resources.callback(TargetLock.acquire(target.path).remove)
+        return targets is not None
+
+    def _claim(self, targets: tuple[Target, ...]) -> None:
+        """Hold the drives that will be overwritten."""
+        try:
+            self._drives = claim_drives(self._config, targets)
+        except TargetError as error:
+            self._note_refusals(error, targets)
+            raise
+        for drive in self._drives.values():
+            self._resources.callback(drive.close)
 
     def _note_refusals(self, error: TargetError, targets: tuple[Target, ...]) -> None:
         """Note on a refusal why else the drives would be refused, so that all can be lifted."""
@@ -398,20 +442,8 @@ class RunLifecycle:
             if sentence != str(error):
                 error.add_note(ALSO + sentence)
 
-    def _plan(self, targets: tuple[Target, ...], *, runs: bool = True) -> tuple[Workload, Context]:
-        """Build the workload, make the preflight checks, and charge the writes to the drives.
-
-        Unless it ``runs``, only its data is written.
-        """
-        workload, context, plan, lines = self._plan_run(targets, check=True, runs=runs)
-        self._process.ledger.add(targets, writes_of(plan))
-        self._planned_bytes, self._covered_bytes = writes_of(plan), plan.covered_bytes
-        self._process.note_once([*lines, *self._wear_lines()])
-        return workload, context
-
-    def _plan_run(
-        self, targets: tuple[Target, ...], *, check: bool, runs: bool = True
-    ) -> tuple[Workload, Context, WorkloadPlan, list[str]]:
+    def _plan_run(self, targets: tuple[Target, ...], *, check: bool, runs: bool = True) -> Planned:
+        """Build the workload, plan it, and make the preflight checks if requested."""
         workload = build_workload(self._config)
         context = self._context(targets)
         plan = workload.plan(context)
@@ -420,7 +452,7 @@ class RunLifecycle:
         if not runs:
             plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes)
         if not check:
-            return workload, context, plan, []
+            return Planned(plan, workload, context, [])
         lines = [f"hosts {self._hosts_text}"] if self._hosts_text else []
         replicates = workload.over_hosts == "replicate"
         lines += preflight(
@@ -434,7 +466,7 @@ class RunLifecycle:
         )
         if runs and (waits := waits_text(self._config.power, targets)):
             lines.append(f"waits {waits}")
-        return workload, context, plan, lines
+        return Planned(plan, workload, context, lines)
 
     def _context(self, targets: tuple[Target, ...]) -> Context:
         devices = devices_under(targets)
@@ -455,6 +487,7 @@ class RunLifecycle:
             sharers=self._sharers,
             seed=self._config.seed,
             scale=self._config.scale.name,
+            hosts_memory_bytes=self._process.hosts_memory_bytes,
             recorder=recorder,
             raw_drives=self._drives or self._known,
         )
@@ -679,12 +712,6 @@ class RunLifecycle:
                 f"warning: the log of {header.folder} is incomplete: {self._journal.failure}"
             )
         return record
-
-    def _require_power(self, targets: Sequence[Target]) -> None:
-        """Refuse what can be known to make power measurement fail; traces are read by leaders."""
-        require_controllers(self._config.power, targets)
-        if self._process.is_host_leader:
-            require_trace(self._config.power)
 
     def _open_power(self, folder: Path, capture: HostCapture | None) -> PowerSession | None:
         """Open the sampler for this run, and set the power state, on the host's leader."""

@@ -323,6 +323,7 @@ class Context:
     sharers: Communicator
     seed: int
     scale: str
+    hosts_memory_bytes: int
     recorder: PhaseRecorder
     raw_drives: Mapping[int, RawDrive] = field(default_factory=dict)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.host.counters import host_state
@@ -24,6 +25,7 @@ from wattload.power.config import PowerConfig
 from wattload.power.registry import AUTO, NONE
 from wattload.run.compose import loaders_with, workload_class
 from wattload.run.config import RunConfig
+from wattload.run.hosts import Faults
 from wattload.run.power_session import IdleTimes
 
 WRITE_LIMIT_BYTES = 10 * TB
@@ -64,15 +66,17 @@ def preflight(
 
     Raises:
         ConfigError: the number of processes does not fit, or a guard refuses the run.
-        TargetError: the target is not writable, is too small, or refuses O_DIRECT.
+        TargetError: the target is not writable, is too small, or refuses O_DIRECT. The notes name
+            what else is wrong.
     """
-    host_ranks = host_ranks or world_size
-    _check_ranks(config.ranks, plan, world_size, job_ranks or world_size)
+    faults, host_ranks = Faults(), host_ranks or world_size
+    faults.of(lambda: _check_ranks(config.ranks, plan, world_size, job_ranks or world_size))
     for target in targets:
-        _check_target(config, target, plan, len(targets))
-        (ledger or WriteLedger()).check(config, target, writes_of(plan))
-    _check_memory(plan, host_ranks)
-    config.load.require_possible(plan.memory_bytes_per_rank * host_ranks)
+        faults.of(partial(_check_target, config, target, plan, len(targets)))
+        faults.of(partial((ledger or WriteLedger()).check, config, target, writes_of(plan)))
+    faults.of(lambda: _check_memory(plan, host_ranks))
+    faults.of(lambda: config.load.require_possible(plan.memory_bytes_per_rank * host_ranks))
+    faults.raise_all()
     return _announce(targets, plan)
 
 

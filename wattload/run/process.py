@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from wattload.core import interrupts
 from wattload.core.errors import ConfigError, RankLostError, WattloadError, host_fault
+from wattload.core.sysfs import host_memory_bytes
 from wattload.core.workload import Communicator
 from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
 from wattload.run.config import RunConfig
@@ -68,15 +69,16 @@ class ProcessContext:
 
     ``local`` are the ranks of this host, whose first one is its leader; ``leaders`` are the leaders
     of all hosts, on a leader. ``hosts`` are the hosts' names, by their lowest ranks, and ``host``
-    is the name of this one. ``sampling`` is this host's sampler on the host's leader, ``None``
-    elsewhere and where only data is generated. ``ledger`` holds what the runs write to each drive.
-    ``board`` is the progress of all ranks, on rank 0.
+    is the name of this one; they have ``hosts_memory_bytes`` together. ``sampling`` is this host's
+    sampler on the host's leader, ``None`` elsewhere and where only data is generated. ``ledger``
+    holds what the runs write to each drive. ``board`` is the progress of all ranks, on rank 0.
     """
 
     communicator: Communicator
     local: Peers
     leaders: Peers | None
     hosts: tuple[str, ...]
+    hosts_memory_bytes: int
     sampling: Sampling | None
     host: str
     reporter: Reporter
@@ -163,11 +165,13 @@ def unsampled_process(
     local, leaders = world.split()
     name, progress = socket.gethostname(), RankProgress()
     host = local.broadcast(name)
+    memory_bytes = host_memory_bytes() if leaders is not None else 0
     process = ProcessContext(
         communicator=world,
         local=local,
         leaders=leaders,
         hosts=local.broadcast(tuple(leaders.all_gather(name)) if leaders is not None else ()),
+        hosts_memory_bytes=sum(world.all_gather(memory_bytes)),
         sampling=None,
         host=host,
         reporter=reporter,

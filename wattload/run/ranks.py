@@ -65,6 +65,9 @@ _MPI_SETTINGS = {
 PMIX_VARIABLE = "PMIX_NAMESPACE"
 """The name of a job whose launcher connects processes by PMIx, as Open MPI's does, and Slurm's."""
 
+PMI_VARIABLE = "PMI_RANK"
+"""The number of a process whose launcher connects processes by PMI, as Slurm's pmi2 does."""
+
 _SLURM_SETTING = ("MPIR_CVAR_CH4_NETMOD", "ofi")
 """MPICH 5.0 publishes addresses of UCX with whatever follows them in memory, which Slurm's PMI may
 refuse. Those of libfabric are short."""
@@ -94,11 +97,12 @@ def connect(ranks: int | None, *, measures: bool = True) -> World:
             f"a launcher numbered this process ({rank}={os.environ[rank]}), but {size} is not set, "
             f"so how many it started is unknown; keep both variables, remove both, {ALONE}"
         )
-    if sizes[-1].launcher == SRUN:
+    by_slurm = sizes[-1].launcher == SRUN
+    if by_slurm:
         os.environ.setdefault(*_SLURM_SETTING)
     with interrupts.blocked(), _deadline(CONNECT_TIMEOUT_S):
         try:
-            mpi = _initialized()
+            mpi = _initialized(by_slurm=by_slurm)
         except (ImportError, RuntimeError) as error:
             if not measures:
                 return LocalCommunicator()
@@ -113,11 +117,11 @@ def connect(ranks: int | None, *, measures: bool = True) -> World:
     if not measures or world.world_size == max(size.processes for size in sizes):
         return world
     name, version = mpi.get_vendor()
-    by_slurm = ", with srun --mpi=pmix or --mpi=pmi2 if it supports that"
+    with_srun = ", with srun --mpi=pmix or --mpi=pmi2 if it supports that"
     raise ConfigError(
         f"{_started(sizes)}, but MPI connects {world.world_size}: mpi4py uses {name} "
         f"{'.'.join(map(str, version))}; start it with that library's own mpirun"
-        f"{by_slurm if sizes[-1].launcher == SRUN else ''}, {ALONE}"
+        f"{with_srun if by_slurm else ''}, {ALONE}"
     )
 
 
@@ -141,8 +145,11 @@ def mpi_library() -> tuple[str, Path]:
     return MPI.get_vendor()[0], Path(re.findall(r"(?m)/.*/libmpi[^/\n]*\.so.*$", maps)[0])
 
 
-def _initialized() -> ModuleType:
+def _initialized(*, by_slurm: bool) -> ModuleType:
     """Return mpi4py's module with MPI initialized, unless its library can't be in this job.
+
+    Args:
+        by_slurm: whether srun started this process.
 
     Raises:
         ImportError: mpi4py is not installed.
@@ -157,12 +164,17 @@ def _initialized() -> ModuleType:
         warnings.simplefilter("ignore")  # mpi4py's of another launcher: ``connect`` refuses it
         from mpi4py import MPI
 
-        if PMIX_VARIABLE in os.environ and MPI.get_vendor()[0] == "MPICH":
+        vendor, version = MPI.get_vendor()
+        has_pmix = PMIX_VARIABLE in os.environ
+        if vendor == "MPICH" and has_pmix:
             # MPICH without PMIx aborts the process in MPI_Init. A session reports it.
             try:
                 MPI.Session.Init(errhandler=MPI.ERRORS_RETURN).Finalize()
             except MPI.Exception:
                 return MPI
+        may_use_pmi = PMI_VARIABLE in os.environ and version < (5,)  # if it was built for that
+        if vendor == "Open MPI" and by_slurm and not has_pmix and not may_use_pmi:
+            return MPI  # it would abort the process in MPI_Init, too
         MPI.Init_thread()
     return MPI
 

@@ -6,17 +6,17 @@ Each host's leader writes a nonce into its targets, and looks for those of the o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
-from wattload.core.errors import TargetError, WattloadError
+from wattload.core.errors import TargetError
 from wattload.core.files import choose_folder
-from wattload.core.storage.targets import Target
+from wattload.core.storage.targets import Target, check_writable
 from wattload.core.workload import Communicator
 from wattload.run.config import TargetConfig
-from wattload.run.hosts import ALSO
+from wattload.run.hosts import Faults
 
 PREFIX = ".wattload-nonce-"
 
@@ -26,42 +26,37 @@ def prove_sharing(
 ) -> None:
     """Prove that directories are shared, or on a drive of each host, as ``target.shared`` states.
 
-    The leader of each host has to call it; nothing stays in the directories.
+    The leader of each host has to call it; nothing stays in the directories. A host is compared
+    with those that can write to the target, too.
 
     Args:
         config: the settings of the targets.
-        targets: the directories of this host.
+        targets: the directories of this host; none if it has found a fault in them.
         leaders: the leaders of all hosts.
         hosts: the names of the hosts, by the rank of their leaders.
 
     Raises:
-        TargetError: this host sees another folder than stated, or one where no drive is mounted.
-            Notes have the faults of further targets.
+        TargetError: this host can't write to a target, or sees another folder than stated, or one
+            where no drive is mounted. Notes have the faults of further targets.
     """
-    nonce, mounts = secrets.token_hex(16), [_mount_point(target) for target in targets]
-    faults: list[str] = []
+    faults, nonce = Faults(), secrets.token_hex(16)
     with ExitStack() as written:
-        try:
-            for target in targets:
-                written.enter_context(_nonce_file(target.path, nonce))
-        except OSError as error:
-            faults.append(f"{error.filename} can't be written: {error.strerror}")
-        except WattloadError as error:
-            faults.append(str(error))
+        mounts = [faults.of(partial(_write_nonce, target, nonce, written)) for target in targets]
         by_host = leaders.all_gather((nonce, mounts))
         for number, target in enumerate(targets):
+            if mounts[number] is None:
+                continue
             views = [
-                _View(host, there[number], _has(target, its_nonce))
+                _View(host, mount, _has(target, its_nonce))
                 for host, (its_nonce, there) in zip(hosts, by_host, strict=True)
+                for mount in there[number : number + 1]
+                if mount is not None
             ]
-            faults.append(_fault(config, target, hosts[leaders.rank], views))
+            fault = _fault(config, target, hosts[leaders.rank], views)
+            if fault:
+                faults.add(TargetError(fault))
         leaders.barrier()  # all hosts have looked
-    faults = [fault for fault in faults if fault]
-    if faults:
-        refusal = TargetError(faults[0])
-        for fault in faults[1:]:
-            refusal.add_note(ALSO + fault)
-        raise refusal
+    faults.raise_all()
 
 
 class _View(NamedTuple):
@@ -72,15 +67,13 @@ class _View(NamedTuple):
     is_seen: bool
 
 
-@contextmanager
-def _nonce_file(folder: Path, nonce: str) -> Iterator[None]:
-    """Keep a file with the nonce in the folder while the block runs."""
-    with choose_folder(folder) as opened:
-        opened.write(PREFIX + nonce, nonce)
-        try:
-            yield
-        finally:
-            opened.remove(PREFIX + nonce)
+def _write_nonce(target: Target, nonce: str, written: ExitStack) -> str:
+    """Write the nonce until the stack is closed; return where the file system is mounted."""
+    check_writable(target)
+    folder = written.enter_context(choose_folder(target.path))
+    written.callback(folder.remove, PREFIX + nonce)
+    folder.write(PREFIX + nonce, nonce)
+    return _mount_point(target)
 
 
 def _has(target: Target, nonce: str) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 from wattload.core.errors import CHECK_FAILED, ConfigError, TargetError
 from wattload.core.files import FOLDER_MODE, open_folder
 from wattload.core.record.run import Comparison
-from wattload.core.workload import Communicator
 from wattload.results.reading import read_judged
 from wattload.run.compose import compose, workload_class
 from wattload.run.config import RunConfig, override_of
@@ -62,8 +61,8 @@ class SearchPlan:
         return self.point(max(self.settings), 0)
 
 
-def plan_search(overrides: Sequence[str], world: Communicator) -> SearchPlan:
-    """Return the search that the overrides configure; every rank must call it.
+def plan_search(overrides: Sequence[str], ranks: int, memory_bytes: int) -> SearchPlan:
+    """Return the search that the overrides configure, on hosts with so much memory together.
 
     Raises:
         ConfigError: the workload emulates no accelerators, these ranks can't run any of the
@@ -72,13 +71,12 @@ def plan_search(overrides: Sequence[str], world: Communicator) -> SearchPlan:
     config, _ = compose(overrides)
     keys = [_key(text) for text in overrides]
     _check_overrides(config, keys)
-    unit = world.world_size
-    question = _question(config, unit)
-    counts = range(unit, question.maximum + 1, unit)
+    question = _question(config, ranks)
+    counts = range(ranks, question.maximum + 1, ranks)
     settings = config.workload.search_settings(
         scale=config.scale.name,
         accelerators=counts,
-        communicator=world,
+        memory_bytes=memory_bytes,
         given="workload.file_count" in keys,
     )
     own = {*_SET_BY_SEARCH, *(f"workload.{name}" for of in settings.values() for name in of)}
@@ -235,7 +233,8 @@ class AcceleratorSearch(Schedule):
         self._process = process
         self._reporter = reporter
         self._command = ("wattload", "run", *overrides)
-        self._plan = process.on_all_ranks(lambda: plan_search(overrides, process.communicator))
+        ranks, memory_bytes = process.communicator.world_size, process.hosts_memory_bytes
+        self._plan = process.on_all_ranks(lambda: plan_search(overrides, ranks, memory_bytes))
         user_overrides = ("search", *self._plan.user_overrides, self._plan.label)
         key = hashlib.sha256("\x1f".join(user_overrides).encode()).hexdigest()[:8]
         runs = Path(compose(overrides)[0].runs)

@@ -16,7 +16,13 @@ from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
-from wattload.run.lifecycle import Preview, execute, generate_data, preview_run
+from wattload.run.lifecycle import (
+    Preview,
+    execute,
+    generate_data,
+    preview_run,
+    require_ready,
+)
 from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
@@ -43,7 +49,8 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataRecord | None:
     with unsampled_process(config, reporter) as process:
         composed = overrides
         if config.sweep.searches:
-            plan = process.on_all_ranks(lambda: plan_search(overrides, process.communicator))
+            ranks, memory_bytes = process.communicator.world_size, process.hosts_memory_bytes
+            plan = process.on_all_ranks(lambda: plan_search(overrides, ranks, memory_bytes))
             composed = plan.widest()
         data = generate_data(process, composed, ("wattload", "datagen", *overrides))
         if data is None:
@@ -116,6 +123,8 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
     done = _resume(process, journal, schedule.planned)
     left = schedule.left(done)
     if journal is not None:  # a single run's own preflight guards against wear
+        if left and len(process.hosts) > 1:  # else only a part of their faults would be listed
+            require_ready(process, left[0].overrides)
         refuse_wear(process, left)
     schedule.begin(process, done)
     pace = _begin_session(process, schedule, done, len(left), reporter)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +15,7 @@ from wattload.core import mlperf
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf import DataSetRule
 from wattload.core.settings import check_settings, setting
-from wattload.core.sysfs import read_meminfo
 from wattload.loaders.data.record_formats import FORMATS
-
-if TYPE_CHECKING:
-    from wattload.core.workload import Communicator
 
 DLIO_SEED = 10
 """The seed with which DLIO's generators draw the dimensions."""
@@ -251,18 +245,18 @@ class Config:
         self.distribution().check()
 
     def search_settings(
-        self, *, scale: str, accelerators: Sequence[int], communicator: Communicator, given: bool
+        self, *, scale: str, accelerators: Sequence[int], memory_bytes: int, given: bool
     ) -> Mapping[int, Mapping[str, int]]:
         """Return the settings of each run of a search by its number of accelerators.
 
-        ``given`` is whether the user set ``file_count``; otherwise it comes from the scale. Every
-        rank has to call this. See ``search_settings``.
+        ``given`` is whether the user set ``file_count``; otherwise it comes from the scale. See
+        ``search_settings``.
         """
         return search_settings(
             self,
             scale=scale,
             accelerators=accelerators,
-            memory_bytes=hosts_memory_bytes(communicator),
+            memory_bytes=memory_bytes,
             file_count=self.file_count if given else None,
         )
 
@@ -288,20 +282,6 @@ def data_set_rule(config: Config, accelerators: int, memory_bytes: int) -> DataS
         record_bytes=config.record_mean_bytes,
         memory_bytes=memory_bytes,
     )
-
-
-def host_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Return the memory of this host in bytes: MemTotal in ``/proc/meminfo``."""
-    found = read_meminfo(meminfo).get("MemTotal")
-    if found is None:
-        raise ConfigError(f"{meminfo} has no MemTotal; set workload.file_count=")
-    return found
-
-
-def hosts_memory_bytes(world: Communicator) -> int:
-    """Return the memory of all hosts of the job in bytes; every rank has to call this."""
-    of_hosts = dict(world.all_gather((os.uname().nodename, host_memory_bytes())))
-    return sum(of_hosts.values())
 
 
 def search_settings(

@@ -12,7 +12,7 @@ from wattload.core.mlperf import DataSetRule
 from wattload.core.storage.targets import refuse_too_many_files
 from wattload.core.units import format_bytes
 from wattload.core.workload import Accelerator, RunContext
-from wattload.workloads.unet3d.config import FULL_SCALE, Config, data_set_rule, hosts_memory_bytes
+from wattload.workloads.unet3d.config import FULL_SCALE, Config, data_set_rule
 from wattload.workloads.unet3d.dataset import WORKLOAD, Dataset
 
 
@@ -73,7 +73,7 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
             f"for {accelerator.name!r}; use accelerator=a100, h100, b200 or unpaced"
         )
     division = divide(accelerator.count, context.communicator.world_size)
-    rule = data_set_rule(config, division.accelerators, hosts_memory_bytes(context.communicator))
+    rule = data_set_rule(config, division.accelerators, context.hosts_memory_bytes)
     file_count = config.file_count
     if file_count is None:
         file_count = rule.files

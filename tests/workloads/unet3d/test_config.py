@@ -8,7 +8,7 @@ from tests.context import context_at
 from tests.unet3d import BATCH, facts_of, live, workload
 from wattload.core.errors import ConfigError
 from wattload.run.compose import build_workload, compose
-from wattload.workloads.unet3d.config import Config, data_set_rule, hosts_memory_bytes
+from wattload.workloads.unet3d.config import Config, data_set_rule
 from wattload.workloads.unet3d.workload import Unet3d
 
 pytestmark = pytest.mark.usefixtures("short_ceiling")
@@ -61,7 +61,7 @@ def test_a_small_data_set_at_full_scale_is_refused(
 def test_the_rules_steps_of_a_larger_data_set_are_enough_at_full_scale(tmp_path: Path) -> None:
     context = context_at(tmp_path, scale="full")
     config = compose(["scale=full", f"target.path={tmp_path}", "power=none"])[0].workload
-    rule = data_set_rule(config, 1, hosts_memory_bytes(context.communicator))
+    rule = data_set_rule(config, 1, context.hosts_memory_bytes)
     larger = (f"workload.file_count={rule.files + 999}", f"workload.steps_per_epoch={rule.steps}")
     assert full_scale(tmp_path, *larger).plan(context).data_bytes
 

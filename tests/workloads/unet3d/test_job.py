@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from wattload.core.errors import ConfigError
-from wattload.workloads.unet3d.config import host_memory_bytes
 from wattload.workloads.unet3d.job import (
     Division,
     divide,
@@ -13,16 +10,6 @@ from wattload.workloads.unet3d.job import (
     epoch_order,
     steps_per_epoch,
 )
-
-
-def test_host_memory_is_memtotal(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemFree:  12 kB\nMemTotal:       24689316 kB\n")
-    assert host_memory_bytes(meminfo) == 24_689_316 * 1024
-    assert host_memory_bytes() > 1 << 28
-    meminfo.write_text("MemFree:  12 kB\n")
-    with pytest.raises(ConfigError, match=r"workload\.file_count="):
-        host_memory_bytes(meminfo)
 
 
 @pytest.mark.parametrize(
