@@ -59,7 +59,7 @@ class NoReporter:
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         pass
 
-    def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
+    def search_finished(self, result: SearchResult, path: Path, journal: Path, host: str) -> None:
         pass
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from wattload.core.power import Scope
 from wattload.core.record.energy import PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -478,10 +477,9 @@ def _order(state: str) -> tuple[bool, int, str]:
 
 def _spent_by_state(record: RunRecord) -> dict[str, PowerStateShare]:
     """Return what a run spent in each state, summed over its leading phases and its drives."""
-    timed = {phase.name for phase in leading(record)}
     shares: dict[str, list[PowerStateShare]] = {}
-    for energy in record.power.energy:
-        if energy.phase in timed and energy.chosen and energy.scope is Scope.DRIVE:
+    for phase in leading(record):
+        for energy in record.drive_energies(phase.name):
             for share in energy.states:
                 shares.setdefault(share.state, []).append(share)
     return {state: _sum(of_state) for state, of_state in shares.items()}

@@ -14,17 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 
 from wattload.core.units import Unit
-from wattload.reports.blocks import Cell, Table
+from wattload.reports.blocks import Cell, Paragraph, Table
 from wattload.reports.render.json_export import plain
-from wattload.reports.runs.energy import every_energy
+from wattload.reports.runs.energy import ALL_PHASES, every_energy
+from wattload.reports.runs.hosts import shares_of
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
+from wattload.reports.sections.first import representative_run
+from wattload.reports.sections.hosts import HOSTS_MAX, host_blocks
 from wattload.reports.sections.ratios import points_table, quantities_table
 from wattload.reports.stats.bars import Bar, Bars
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.effects import Effect
-from wattload.reports.stats.figures import quantities
+from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, quantities
 from wattload.reports.stats.subject import LETTERS, Group, Subject, facts_of, lettered
 from wattload.reports.stats.summary import (
     Answer,
@@ -61,14 +64,16 @@ def csv_report(subject: Subject) -> str:
     A row is one quantity of one phase of one run, with every setting that varies among the runs of
     a workload in a column named by its key. ``valid`` is whether the figure may be compared: the
     run by its checks, energy by its own checks, and by its evidence. Text that a spreadsheet would
-    run as a formula begins with an apostrophe.
+    run as a formula begins with an apostrophe. In a run of several hosts, ``host`` is that of its
+    own figures, in all timed phases.
     """
     keys = _varying(subject)
     rows: list[dict[str, object]] = []
     for run in subject.runs:
         facts = facts_of(run.record)
         of_run = _of_run(subject, run) | {_csv_text(key): facts.get(key) for key in keys}
-        rows += [of_run | figure for figure in _figures(subject, run)] or [of_run]
+        figures = [*_figures(subject, run), *_by_host(run)]
+        rows += [of_run | figure for figure in figures] or [of_run]
     return _written(rows)
 
 
@@ -173,6 +178,37 @@ def _tails(run: Run, faults: Sequence[str]) -> Iterator[dict[str, object]]:
             }
 
 
+def _by_host(run: Run) -> Iterator[dict[str, object]]:
+    """Yield what each host of a run of several did, in all timed phases."""
+    for share in shares_of(run.record):
+        energy = share.energy
+        for name, unit, value, uncertainty in (
+            ("ranks", Unit.COUNT, share.rank_count, None),
+            ("read", Unit.BYTES, share.read_bytes, None),
+            ("written", Unit.BYTES, share.written_bytes, None),
+            ("rate while active", Unit.BYTES_PER_SECOND, share.bytes_per_s, None),
+            ("clock known to", Unit.SECONDS, share.clock_bound_s, None),
+            *(
+                (
+                    (IN_WINDOW, Unit.JOULES, energy.energy_j, energy.uncertainty_j),
+                    (FOR_WORK, Unit.JOULES, energy.work_j, energy.work_uncertainty_j),
+                    ("mean power", Unit.WATTS, energy.mean_w, None),
+                )
+                if energy is not None
+                else ()
+            ),
+        ):
+            yield {
+                "host": share.name,
+                "phase": ALL_PHASES,
+                "quantity": name,
+                "unit": unit.value,
+                "value": value,
+                "uncertainty": uncertainty,
+                "evidence": energy.words if energy and unit in (Unit.JOULES, Unit.WATTS) else "",
+            }
+
+
 def _ratio(group: Group, row: Row, effect: Effect) -> dict[str, object]:
     (a, b), quantity = group.arms, row.quantity
     is_share = quantity.is_share
@@ -230,6 +266,7 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
         _first_table(subject, screen),
         f"Drive energy: {screen.no_power}." if screen.no_power else screen.measurand,
         *_drive_limits(subject),
+        *_hosts(subject),
         *_caveats(subject, screen),
         *(_tables(subject) if full else ()),
         f"Made by wattload {_markdown_text(versions)} from {counted(len(subject.runs), 'record')}; "
@@ -363,6 +400,21 @@ def _drive_limits(subject: Subject) -> Iterator[str]:
         if limits := drive_limits(subject, group):
             sentences = " ".join(limits)
             yield _markdown_text(f"{workload_title(group.workload)}: {sentences}")
+
+
+def _hosts(subject: Subject) -> Iterator[str]:
+    """Yield what each host did in a run of each arm, if arms and hosts are few."""
+    for group in subject.groups if len(subject.arms) <= 2 else ():  # noqa: PLR2004 - as a pair
+        for arm, runs in group.arms.items():
+            run = representative_run(subject, runs) or runs[0]
+            if len(run.record.hosts) > HOSTS_MAX:
+                continue
+            for block in host_blocks(run.record):
+                match block:
+                    case Paragraph():
+                        yield _markdown_text(f"{arm}: {block.text}")
+                    case Table():
+                        yield _table(block)
 
 
 def _caveats(subject: Subject, screen: FirstScreen) -> Iterator[str]:

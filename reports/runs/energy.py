@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from wattload.core.checks.verdicts import meter_of
 from wattload.core.power import Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import FOLLOWED, EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
-from wattload.reports.runs.phases import counted_phases, leading, overlap, timed_parts
+from wattload.reports.runs.phases import Phase, counted_phases, leading, overlap, timed_parts
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import DIGITS, MISSING, bounded_quantity, quantity, with_uncertainty
 from wattload.results.reading import asked, view_of
@@ -51,7 +53,11 @@ class Energy:
     ``energy_j`` is energy in the window, ``work_j`` that for the work: with ``tail_j``, the energy
     above idle power in the rest of ``rest_s`` after the phase. ``is_at_least`` is whether a drive
     was still above idle power at the end of that rest. Without a tail, ``no_tail`` is why.
-    ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile.
+    The window of a drive is the time in which its host was in the phase. ``mean_w`` is the sum of
+    the drives' mean powers, each over its own window, ``lower_w`` and ``upper_w`` are its bounds.
+    Where hosts end apart, joules divided by the time until the last end are no power of the drives.
+    ``keys`` names the summed sources, ``moved_bytes`` is what the application moved meanwhile, and
+    ``seconds`` for how long any host was in the phase.
     ``amount`` is how much it did meanwhile of what a joule pays for, by its view, and
     ``amount_name`` the name of one.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
@@ -67,6 +73,9 @@ class Energy:
     energy_j: float | None = None
     lower_j: float | None = None
     upper_j: float | None = None
+    mean_w: float | None = None
+    lower_w: float | None = None
+    upper_w: float | None = None
     net_j: float | None = None
     uncertainty_j: float | None = None
     tail_j: float | None = None
@@ -91,14 +100,11 @@ class Energy:
         return self.energy_j is not None and self.evidence in RANKS and not self.replayed
 
     @property
-    def mean_w(self) -> float | None:
-        if self.energy_j is None or self.seconds <= 0:
-            return None
-        return self.energy_j / self.seconds
-
-    @property
     def bytes_per_j(self) -> float | None:
-        """Bytes moved divided by energy over the same window: MB/s per W when divided by 1e6."""
+        """Bytes moved divided by the energy meanwhile: MB/s per W when divided by 1e6.
+
+        This is the rate divided by ``mean_w`` if all hosts were in the phase for as long.
+        """
         if self.energy_j is None or self.energy_j <= 0:
             return None
         return self.moved_bytes / self.energy_j
@@ -163,66 +169,49 @@ def phase_energies(record: RunRecord) -> tuple[Energy, ...]:
 
     Those of parts of phases follow; they are never added to the others.
     """
-    return tuple(
-        _of_phase(record, phase.name, phase.active_s, phase.moved_bytes)
-        for phase in (*leading(record), *timed_parts(record))
-    )
+    return tuple(_of_phase(record, phase) for phase in (*leading(record), *timed_parts(record)))
 
 
 def measured_drives(record: RunRecord) -> frozenset[tuple[str, str]]:
-    """Return the host and the name of each drive with an energy."""
+    """Return the first host and the name of each drive with an energy."""
     return frozenset(
-        (part.host, part.device)
+        record.drive_of(part.host, part.device)
         for part in record.power.energy
         if part.chosen and part.scope is Scope.DRIVE
     )
 
 
-def _of_phase(record: RunRecord, phase: str, seconds: float, moved_bytes: int) -> Energy:
-    parts = [
-        part
-        for part in record.power.energy
-        if part.phase == phase and part.chosen and part.scope is Scope.DRIVE
-    ]
-    unread = record.unread_drives(phase)
-    if unread or not parts:
+def _of_phase(record: RunRecord, phase: Phase) -> Energy:
+    parts = record.drive_energies(phase.name)
+    if unread := record.unread_drives(phase.name) if parts else ():
         is_one = len(record.hosts) == 1
-        names = [drive if is_one else f"{drive} of {host}" for host, drive in unread]
-        choice = record.power.choice if parts else record.power.unmeasured_text
-        return Energy(
-            phase=phase,
-            seconds=seconds,
-            moved_bytes=moved_bytes,
-            evidence=Evidence.NONE,
-            reason=f"no energy figure for {', '.join(names)}: {choice}" if parts else choice,
-        )
-    if len({part.host for part in parts}) == 1:
-        seconds = max(part.seconds for part in parts)
-    return _summed(record, parts, phase, seconds, moved_bytes)
+        names = ", ".join(drive if is_one else f"{drive} of {host}" for host, drive in unread)
+        reason = f"no energy figure for {names}: {record.power.choice}"
+    elif not parts:
+        reason = record.power.unmeasured_text
+    else:
+        return _summed(record, parts, phase)
+    return Energy(
+        phase=phase.name,
+        seconds=phase.active_s,
+        moved_bytes=phase.moved_bytes,
+        evidence=Evidence.NONE,
+        reason=reason,
+    )
 
 
-def _summed(
-    record: RunRecord,
-    parts: Sequence[EnergyRecord],
-    phase: str,
-    seconds: float,
-    moved_bytes: int,
-) -> Energy:
+def _summed(record: RunRecord, parts: Sequence[EnergyRecord], phase: Phase) -> Energy:
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
     impossible = next(filter(None, map(_impossible, parts)), "")
     return Energy(
-        phase=phase,
-        seconds=seconds,
-        moved_bytes=moved_bytes,
-        amount=amount_of(record, phase),
+        phase=phase.name,
+        seconds=phase.active_s,
+        moved_bytes=phase.moved_bytes,
+        amount=amount_of(record, phase.name),
         amount_name=joule.one if (joule := view_of(record).joule) is not None else "",
         evidence=weakest(part.evidence for part in parts),
-        energy_j=None if impossible else _sum(parts, "energy_j"),
-        lower_j=_sum(parts, "lower_j"),
-        upper_j=_sum(parts, "upper_j"),
-        net_j=_sum(parts, "net_j"),
-        uncertainty_j=_sum(parts, "uncertainty_j"),
+        **(_sums(record, parts, parts) | (_IMPOSSIBLE if impossible else {})),
         tail_j=_sum(parts, "tail_j"),
         tail_uncertainty_j=_sum(parts, "tail_uncertainty_j"),
         work_uncertainty_j=_sum(parts, "work_uncertainty_j"),
@@ -235,6 +224,31 @@ def _summed(
         recorded=any(each.is_recorded for each in facts if each is not None),
         replayed=any(each.is_of_another_run for each in facts if each is not None),
     )
+
+
+_IMPOSSIBLE = {"energy_j": None, "mean_w": None}
+
+
+def _sums(
+    record: RunRecord,
+    energies: Sequence[EnergyRecord] | Sequence[Energy],
+    parts: Iterable[EnergyRecord],
+) -> dict[str, Any]:
+    """Return the sums of energies in the window, and of the mean powers of drives in ``parts``."""
+    of_drives: dict[tuple[str, str], list[EnergyRecord]] = {}
+    for part in parts:
+        of_drives.setdefault(record.drive_of(part.host, part.device), []).append(part)
+    names = ("energy_j", "lower_j", "upper_j", "net_j", "uncertainty_j")
+    sums = {name: _sum(energies, name) for name in names}
+    for power, name in (("mean_w", "energy_j"), ("lower_w", "lower_j"), ("upper_w", "upper_j")):
+        watts = [_mean_w(own, name) for own in of_drives.values()]
+        sums[power] = None if sums[name] is None else _total(watts)
+    return sums
+
+
+def _mean_w(parts: Sequence[EnergyRecord], name: str) -> float | None:
+    joules, seconds = _sum(parts, name), sum(part.seconds for part in parts)
+    return None if joules is None or not seconds else joules / seconds
 
 
 def amount_of(record: RunRecord, phase: str) -> int | None:
@@ -333,11 +347,7 @@ def whole_energy(record: RunRecord) -> Energy | None:
         seconds=sum(energy.seconds for energy in energies),
         moved_bytes=sum(energy.moved_bytes for energy in energies),
         evidence=weakest(energy.evidence for energy in energies),
-        energy_j=_sum(energies, "energy_j"),
-        lower_j=_sum(energies, "lower_j"),
-        upper_j=_sum(energies, "upper_j"),
-        net_j=_sum(energies, "net_j"),
-        uncertainty_j=_sum(energies, "uncertainty_j"),
+        **_sums(record, energies, chain(*(record.drive_energies(p.name) for p in phases))),
         tail_j=_sum(tails, "tail_j") if has_tail else None,
         tail_uncertainty_j=_sum(tails, "tail_uncertainty_j") if has_tail else None,
         work_uncertainty_j=_total(of_work) if has_tail else None,
@@ -403,10 +413,4 @@ def tail_text(energy: Energy | EnergyRecord) -> str:
 
 def power_text(energy: Energy) -> str:
     """Return the mean power as printed, like ``energy_text``."""
-    if energy.seconds <= 0:
-        return MISSING
-    lower_w, upper_w = (
-        None if end_j is None else end_j / energy.seconds
-        for end_j in (energy.lower_j, energy.upper_j)
-    )
-    return bounded_quantity(energy.mean_w, lower_w, upper_w, Unit.WATTS)
+    return bounded_quantity(energy.mean_w, energy.lower_w, energy.upper_w, Unit.WATTS)

@@ -31,7 +31,8 @@ class HostShare:
     """The part that hosts had in the timed phases of a run: one host, or all of them.
 
     ``energy`` is that of their drives in all timed phases; ``None`` without a timed phase, and for
-    phases that share time. ``active_s`` is the time in which any of their ranks was in a phase.
+    phases that share time. That of a drive of several hosts is in the share of each, and once in
+    that of all. ``active_s`` is the time in which any of their ranks was in a phase.
     ``clock_bound_s`` is how far their times may be off on the clock of the first host, which has
     none; ``None``, too, if it was not measured.
     """
@@ -119,6 +120,12 @@ def shares_of(record: RunRecord) -> tuple[HostShare, ...]:
         )
         for host in record.hosts
     )
+
+
+def rows_of(record: RunRecord) -> tuple[HostShare, ...]:
+    """Return what each host did, and what all did together; empty for a run of one host."""
+    shares = shares_of(record)
+    return (*shares, whole_share(record)) if shares else ()
 
 
 def whole_share(record: RunRecord) -> HostShare:

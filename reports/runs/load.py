@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from wattload.core.errors import DataError, RecordError
 from wattload.core.files import read_bounded
+from wattload.core.record.clocks import CommonClock, Offsets
 from wattload.core.record.file import (
     DRAFT_FILE,
     LARGEST_RECORD_BYTES,
@@ -397,7 +398,7 @@ class _Work:
         self.keep = keep
         self._masker = masker
         self._several = several
-        self._named: dict[Path, tuple[tuple[TraceFile, ...], str, str]] = {}
+        self._named: dict[Path, tuple[tuple[TraceFile, ...], Offsets, str]] = {}
         self._latest = lru_cache(maxsize=1)(self._read)
 
     def __reduce__(self) -> tuple[Callable[[], _Work], tuple[()]]:
@@ -433,22 +434,23 @@ class _Work:
         return replace(run, traces=LazyTraces(partial(self._latest, file.parent), known))
 
     def _read(self, folder: Path) -> Traces:
-        files, host, workload = self._named[folder]
+        files, offsets, workload = self._named[folder]
         results = results_of(workload)
+        mask = self._masker.text if self._masker else str
         return read_traces(
             folder,
             files,
-            self._masker.text if self._masker else str,
-            host=host,
+            mask,
+            clock=CommonClock({mask(host): readings for host, readings in offsets.items()}),
             declared=results.tables if results is not None else (),
             operations=not self._several,
         )
 
 
-def _named(record: RunRecord) -> tuple[tuple[TraceFile, ...], str, str]:
-    """Return a run's traces, its first host and its workload."""
-    host = record.hosts[0].facts.name if record.hosts else ""
-    return record.traces, host, record.workload.name
+def _named(record: RunRecord) -> tuple[tuple[TraceFile, ...], Offsets, str]:
+    """Return a run's traces, the offsets of its hosts' clocks and its workload."""
+    offsets = {host.facts.name: host.offsets for host in record.hosts}
+    return record.traces, offsets, record.workload.name
 
 
 def _masked(run: Run, masker: Masker) -> Run:

@@ -6,8 +6,8 @@ An unreadable trace becomes a note, not an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Channel
+from wattload.core.record.clocks import CommonClock
 from wattload.core.record.phase import TRACE_NAMES, TraceFile
 from wattload.core.record.results import Meter
 from wattload.core.units import NS_PER_S
@@ -217,7 +218,7 @@ def read_traces(
     files: tuple[TraceFile, ...],
     mask: Mask,
     *,
-    host: str = "",
+    clock: CommonClock,
     declared: Sequence[TraceTable] = (),
     operations: bool = True,
 ) -> Traces:
@@ -227,7 +228,7 @@ def read_traces(
         folder: the run's.
         files: the traces of its record.
         mask: what text in the traces goes through.
-        host: the host of samples in a trace that names none: the only one of its run.
+        clock: the common clock of the run's hosts, by their names behind ``mask``.
         declared: the tables of its workload.
         operations: whether to return single operations; without, a file that is not the recorded
             one is still read, to note whether it is damaged.
@@ -267,8 +268,9 @@ def read_traces(
             notes.append(f"The {name} trace {path.name} can't be read: {first}")
             return None
 
-    throughput, power = one("throughput", _throughput), one("power", _power)
-    sampled = one("operations", _operations) if "operations" in named else None
+    throughput = one("throughput", partial(_throughput, clock))
+    power = one("power", partial(_power, clock))
+    sampled = one("operations", partial(_operations, clock)) if "operations" in named else None
     tables = {name: one(name, partial(_table, table)) for name, table in drawn.items()}
     for name in named.keys() - {*TRACE_NAMES, *tables}:
         one(name, _readable)
@@ -317,42 +319,50 @@ def integers_of(column: Any) -> NDArray[np.int64]:  # noqa: ANN401 - an Arrow ar
     return np.asarray(array_of(column), dtype=np.int64)
 
 
-def _times(columns: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Return the times; refused over 30 days, because bins are allocated over the whole span."""
-    time_ns = integers_of(columns["time_ns"])
-    if time_ns.size:
-        _check_span(int(time_ns.min()), int(time_ns.max()))
-    return time_ns
+def _times(
+    columns: Mapping[str, Any], clock: CommonClock, mask: Mask
+) -> tuple[NDArray[np.int64], Categories]:
+    """Return the times of rows and their hosts."""
+    time_ns, hosts = integers_of(columns["time_ns"]), categories_of(columns["host"], mask)
+    own = ((host, time_ns[hosts.numbers == number]) for number, host in enumerate(hosts.words))
+    _check_span(clock, own)
+    return time_ns, hosts
 
 
-def _check_span(start_ns: int, end_ns: int) -> None:
-    if end_ns - start_ns > SPAN_NS_MAX:
+def _check_span(clock: CommonClock, of_hosts: Iterable[tuple[str, NDArray[np.int64]]]) -> None:
+    """Refuse times of over 30 days on the common clock: bins are allocated over the whole span."""
+    ends = [
+        clock.ns(host, int(end))
+        for host, time_ns in of_hosts
+        if time_ns.size
+        for end in (time_ns.min(), time_ns.max())
+    ]
+    if ends and max(ends) - min(ends) > SPAN_NS_MAX:
         raise ValueError("its times span more than 30 days")
 
 
-def _throughput(path: Path, mask: Mask) -> ThroughputTrace:
+def _throughput(clock: CommonClock, path: Path, mask: Mask) -> ThroughputTrace:
     columns = columns_of(path, THROUGHPUT_COLUMNS)
+    time_ns, hosts = _times(columns, clock, mask)
     return ThroughputTrace(
-        time_ns=_times(columns),
-        host=categories_of(columns["host"], mask),
+        time_ns=time_ns,
+        host=hosts,
         phase=categories_of(columns["phase"], mask),
         read_bytes=integers_of(columns["read_bytes"]),
         written_bytes=integers_of(columns["written_bytes"]),
     )
 
 
-def _power(path: Path, mask: Mask) -> PowerTrace:
+def _power(clock: CommonClock, path: Path, mask: Mask) -> PowerTrace:
     """Return the signals, collected batch by batch: a day of samples is never in memory twice."""
     parts: dict[tuple[str, ...], list[_Part]] = {}
     for columns in batches_of(path, POWER_COLUMNS):
-        time_ns = _times(columns)
+        time_ns = integers_of(columns["time_ns"])
         value = np.asarray(array_of(columns["value"]), dtype=np.float64)
         for name, rows in rows_by_name(columns, _SIGNAL, mask):
             parts.setdefault(name, []).append((time_ns[rows], value[rows]))
     signals = [_signal(name, parts.pop(name)) for name in sorted(parts)]
-    starts = [int(signal.time_ns[0]) for signal in signals]
-    ends = [int(signal.time_ns[-1]) for signal in signals]
-    _check_span(min(starts, default=0), max(ends, default=0))
+    _check_span(clock, ((signal.host, signal.time_ns) for signal in signals))
     return PowerTrace(signals=tuple(signals))
 
 
@@ -392,11 +402,12 @@ def _signal(name: tuple[str, ...], parts: Sequence[_Part]) -> Signal:
     )
 
 
-def _operations(path: Path, mask: Mask) -> OperationTrace:
+def _operations(clock: CommonClock, path: Path, mask: Mask) -> OperationTrace:
     columns = columns_of(path, OPERATION_COLUMNS)
+    time_ns, hosts = _times(columns, clock, mask)
     return OperationTrace(
-        time_ns=_times(columns),
-        host=categories_of(columns["host"], mask),
+        time_ns=time_ns,
+        host=hosts,
         phase=categories_of(columns["phase"], mask),
         kind=categories_of(columns["kind"], mask),
         target=integers_of(columns["target"]),
@@ -472,10 +483,13 @@ def _opened(
     drawn = [name for name in names if name not in without]
     encoded = [name for name in drawn if name in _NAME_COLUMNS]
     # As bytes: Arrow accepts only UTF-8 text, but a folder's name can be any bytes.
-    with (
-        pa.OSFile(os.fsencode(path)) as stored,
-        pq.ParquetFile(stored, read_dictionary=encoded, pre_buffer=False) as file,
-    ):
+    with ExitStack() as opened:
+        stored = opened.enter_context(pa.OSFile(os.fsencode(path)))
+        if missing := sorted(set(names) - set(pq.read_schema(stored).names)):
+            raise ValueError(f"missing columns: {', '.join(missing)}")
+        file = opened.enter_context(
+            pq.ParquetFile(stored, read_dictionary=encoded, pre_buffer=False)
+        )
         metadata = file.metadata
         groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
         size_bytes = sum(group.total_byte_size for group in groups)
@@ -484,9 +498,6 @@ def _opened(
                 f"it has {metadata.num_rows} rows of {size_bytes} bytes; at most {MOST_ROWS} rows "
                 f"of {MOST_BYTES} bytes are read"
             )
-        present = set(file.schema_arrow.names)
-        if missing := sorted(set(names) - present):
-            raise ValueError(f"missing columns: {', '.join(missing)}")
         yield file, drawn
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from wattload.core.power import Evidence, Scope, SourceFacts
+from wattload.core.power import Evidence, SourceFacts
 from wattload.core.record.energy import (
     EnergyRecord,
     IdleRecord,
@@ -310,12 +310,9 @@ def _efficiency(record: RunRecord, energy: EnergyRecord) -> dict[str, str | Cell
     idle = MISSING
     if energy.idle_w is not None and capacity:
         idle = quantity(energy.idle_w / (capacity / TB), Unit.WATTS, 3)
-    drives = [
-        each
-        for each in record.power.energy
-        if each.phase == energy.phase and each.chosen and each.scope is Scope.DRIVE
-    ]
-    is_only = drives == [energy] and not record.unread_drives(energy.phase)
+    is_only = record.drive_energies(energy.phase) == (energy,) and not record.unread_drives(
+        energy.phase
+    )
     energy_j = energy.energy_j if is_only and energy.energy_j and energy.energy_j > 0 else None
     if energy_j is None:
         return {"#idle per TB": idle}

@@ -9,17 +9,16 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Cell, Heading, Paragraph, Section, Table, listing
 from wattload.reports.charts.timeline import Track, hosts_figure
-from wattload.reports.runs.energy import Energy, energy_text
+from wattload.reports.runs.energy import Energy, energy_text, power_text
 from wattload.reports.runs.hosts import (
     SAME_RATE_SHARE,
     Ends,
     HostShare,
     ends_of,
-    shares_of,
-    whole_share,
+    rows_of,
 )
 from wattload.reports.sections.first import tracks_of
-from wattload.reports.sections.wording import anchor
+from wattload.reports.sections.wording import anchor, names_text
 from wattload.reports.stats.subject import Group, Subject, lettered
 from wattload.results.labels import label, workload_title
 from wattload.results.quantity import (
@@ -29,6 +28,9 @@ from wattload.results.quantity import (
     quantity,
     with_uncertainty,
 )
+
+HOSTS_MAX = 8
+"""The most hosts that have a line each in a summary; the page has all."""
 
 DRIVES_MAX = 4
 """The most drives of a host that are named; of more, only their number is given."""
@@ -59,14 +61,11 @@ def _blocks(track: Track, group: Group) -> Iterator[Block]:
 
 def host_blocks(record: RunRecord) -> list[Block]:
     """Return a row for each host with a total, and how they ended; empty for a single host."""
-    shares = shares_of(record)
-    if not shares:
+    rows = rows_of(record)
+    if not rows:
         return []
     text = ends_text(record)
-    return [
-        *([Paragraph(text)] if text else []),
-        hosts_table(record, (*shares, whole_share(record))),
-    ]
+    return [*([Paragraph(text)] if text else []), hosts_table(record, rows)]
 
 
 def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
@@ -91,21 +90,34 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
         ),
         "#rate while active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
         **(
-            {f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand)}
+            {
+                f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand),
+                "#mean power": lambda each: power_text(each.energy) if each.energy else MISSING,
+            }
             if has_energy
             else {}
         ),
         "#clock known to ±": lambda each: clock_text(record, each).removeprefix("± "),
     }
     words = {each.words for each in known if each.evidence is not Evidence.NONE}
-    note = (
+    notes = [
         "In timed phases. A host is active while any of its ranks is in one. Its rate is over that "
-        "time, and the total's until the last host ended: the hosts' rates do not add up to it. "
-    )
+        "time, and the total's until the last host ended: the hosts' rates do not add up to it."
+    ]
     if has_energy:
-        note += f"Energy: {'; '.join(sorted(words))}. "
-    note += "Clock: how far a host's times may be off on the first host's clock."
-    return listing("By host", rows, values, note)
+        notes.append(f"Energy: {'; '.join(sorted(words))}.")
+        notes.append("Mean power: of drives while their host was active; it adds up.")
+        notes.append(shared_text(record))
+    notes.append("Clock: how far a host's times may be off on the first host's clock.")
+    return listing("By host", rows, values, " ".join(filter(None, notes)))
+
+
+def shared_text(record: RunRecord) -> str:
+    """Return which drives several hosts use; empty without any."""
+    return " ".join(
+        f"{names_text(hosts)} use one drive, {serial}: the total has its energy once."
+        for serial, hosts in record.shared_drives.items()
+    )
 
 
 def drives_text(share: HostShare) -> str:

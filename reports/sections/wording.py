@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
@@ -87,9 +87,9 @@ def hosts_text(record: RunRecord) -> str:
     return listed(words) or "no recorded host"
 
 
-def names_text(hosts: list[str]) -> str:
+def names_text(hosts: Sequence[str]) -> str:
     """Return the names of hosts as in a sentence, or the number of many."""
-    return listed(hosts) if len(hosts) <= _NAMED_MAX else counted(len(hosts), "host")
+    return listed(list(hosts)) if len(hosts) <= _NAMED_MAX else counted(len(hosts), "host")
 
 
 def device_text(record: RunRecord, host: str, device: str) -> str:
@@ -124,6 +124,22 @@ def joined_names(checks: Iterable[str], record: RunRecord) -> list[str]:
         next(iter(own.values())) if len(own) == 1 else f"{name} ({counted(len(own), 'host')})"
         for name, own in found.items()
     ]
+
+
+def failed_texts(record: RunRecord) -> Iterator[str]:
+    """Yield each failed check with its finding; those of several hosts are one, with an example."""
+    found: dict[str, dict[str, list[Check]]] = {}
+    for check in record.checks:
+        if check.verdict == "fail":
+            name, host = split_name(record, check.name)
+            found.setdefault(name, {}).setdefault(host, []).append(check)
+    for name, own in found.items():
+        checks = [check for of_host in own.values() for check in of_host]
+        if len(own) > 1:
+            example = "e.g. " if len({check.sentence for check in checks}) > 1 else ""
+            yield f"{name} ({names_text([*own])}): {example}{checks[0].sentence}"
+        else:
+            yield from (f"{check.name}: {check.sentence}" for check in checks)
 
 
 def unique(texts: Iterable[str]) -> list[str]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from wattload.core.power import Scope
 from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.results import Better
 from wattload.core.record.run import RunRecord
@@ -265,14 +264,13 @@ def _energy(
     part, or of a given time, are those of no given work, so less energy is not better there. What
     is counted, not weighed, is so many per joule, such as rows.
     """
-    lower_j, upper_j, seconds = energy.lower_j, energy.upper_j, energy.seconds
     better: Better = "neither" if is_part else "lower"
-    ends = (energy.energy_j, lower_j, upper_j)
+    ends = (energy.energy_j, energy.lower_j, energy.upper_j)
     yield from _figure(energy, IN_WINDOW, Unit.JOULES, better, ends)
     yield from _figure(
         energy, FOR_WORK, Unit.JOULES, better, (energy.work_j, None, None), is_for_work=True
     )
-    watts = (energy.mean_w, _divided(lower_j, seconds), _divided(upper_j, seconds))
+    watts = (energy.mean_w, energy.lower_w, energy.upper_w)
     yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
     if joule is not None and (energy.amount is not None or not energy.moved_bytes):
         for value, is_for_work in ((energy.amount_per_j, False), (energy.work_amount_per_j, True)):
@@ -360,10 +358,6 @@ def uncertainty_of(mean: float, figures: Sequence[RunFigure]) -> float | None:
     return max(shares) * abs(mean) if shares and len(shares) == len(known) else None
 
 
-def _divided(part: float | None, whole: float) -> float | None:
-    return part / whole if part is not None and whole > 0 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """The share by which the energies of equal arms may differ in their instruments.
@@ -448,11 +442,7 @@ def _stated(record: RunRecord) -> Mapping[tuple[str, bool], _Stated]:
     They are in the window, and for the work (``True``).
     """
     stated = {
-        phase.name: [
-            part
-            for part in record.power.energy
-            if part.phase == phase.name and part.chosen and part.scope is Scope.DRIVE
-        ]
+        phase.name: record.drive_energies(phase.name)
         for phase in (*leading(record), *timed_parts(record))
     }
     stated[ALL_PHASES] = [part for phase in leading(record) for part in stated[phase.name]]

@@ -95,7 +95,8 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
 ) -> None:
     record, _ = make_cluster(cluster_of("ada", "bob", "cyd", slow="cyd", power="measured", ranks=2))
     warned = tuple(check(f"short_run_read_{host}", "warn") for host in ("ada", "bob", "cyd"))
-    record = record.model_copy(update={"checks": warned})
+    failed = tuple(check(f"device_bytes_read_{host}", "fail") for host in ("ada", "bob", "cyd"))
+    record = record.model_copy(update={"checks": (*warned, *failed, check("alone_bob", "fail"))})
     print_summary(record, FOLDER, verbose=False)
     text = capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ")
     lines = [line.strip() for line in text.splitlines()]
@@ -112,6 +113,10 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
         "cyd: 2 ranks, MICRON_6550_MTFDLAL61T4TGA S4EVNX0R900002, 48.00 GB read, 1.200 GB/s, "
     )
     assert last.endswith(" J, clock ± 0.10 ms")
+    assert [line for line in lines if line.startswith("failed ")] == [
+        "failed    device_bytes_read (ada, bob and cyd): e.g. This is device_bytes_read_ada.",
+        "failed    alone_bob: This is alone_bob.",
+    ]
     assert "warned    short_run_read (3 hosts)" in lines
     assert lines[-3:] == [
         "details     on ada: wattload check /runs/one",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -70,6 +71,8 @@ def test_a_failure_on_the_second_host_is_in_the_record_of_each(cluster: Cluster)
     done = cluster.mpirun(*SLOW, WATTLOAD_TEST_FAIL="1")
     assert done.returncode
     assert "the record on this rank is torn" in done.stderr
+    assert re.search(rf"  record      node[12]:{RUNS}/\S+/{RECORD_FILE}\n", done.stderr)
+    assert re.search(rf"  next        on node[12]: wattload check {RUNS}/", done.stderr)
     for name in NAMES:
         (folder,) = run_folders(cluster.files(name, RUNS))
         until((folder / RECORD_FILE).exists, seconds=DEADLINE_S)

@@ -195,6 +195,22 @@ def test_check_of_several_hosts_folds_what_they_share_and_names_the_one_that_fai
     assert "energy_tail_read_meter (3 hosts)" in names["pass"]
 
 
+def test_checks_that_several_hosts_fail_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, traces = make_cluster(cluster_of("ada", "bob", "cyd"))
+    counters = tuple(
+        each.model_copy(update={"read_bytes": place * 10**9})
+        for place, each in enumerate(record.counters)
+    )
+    record = record.model_copy(update={"counters": counters})
+    assert call(check, write_made_run(tmp_path / "run", record, traces)) == 3
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail ")]
+    assert [line[15:].partition(" The device moved ")[0] for line in lines] == [
+        "device_bytes_read_read (ada, bob and cyd): e.g."
+    ]
+
+
 def test_check_of_a_run_without_a_mandatory_check_is_unproved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from tests.power.energy_facts import facts
 from tests.power.energy_traces import ns, samples_of, traces
-from tests.records import Scenario, make_run
+from tests.records import Scenario, cluster_of, make_cluster, make_run, of_windows
 from tests.run.test_energy import report, section_of
 from wattload.core.host.counters import BlockStat, ProcessTree
 from wattload.core.power import Channel, Evidence
@@ -19,6 +21,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy, moved_bytes
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Mark
+from wattload.run.folder import settle
 from wattload.run.phases import (
     BIN_NS,
     OpenPhase,
@@ -161,7 +164,9 @@ def test_states_of_a_part_have_its_bytes_and_no_sum_has_them_twice(
         assert sum(each or 0 for each in moved) == window.read_bytes + window.written_bytes
     whole = next(window for window in windows if window.name == "write")
     assert moved_bytes(windows) == whole.read_bytes + whole.written_bytes
-    assert drive_energy(section, windows, ())["energy_in_window_j"] == energies["write"].energy_j
+    changes = {**of_windows(windows), "targets": (), "controllers": (), "power": section}
+    total = drive_energy(_record().model_copy(update=changes))
+    assert total["energy_in_window_j"] == energies["write"].energy_j
 
 
 def _mark(time_ns: int, written_bytes: int) -> Mark:
@@ -305,7 +310,7 @@ def _window(windows: tuple[PhaseWindow, ...], index: int, **changes: Any) -> Pha
 
 def test_total_is_the_sum_of_the_timed_phases() -> None:
     record = _record()
-    total_j = drive_energy(record.power, record.windows, ())["energy_in_window_j"]
+    total_j = drive_energy(record)["energy_in_window_j"]
     assert total_j is not None
     assert total_j == sum(energy.energy_j or 0.0 for energy in record.power.energy)
 
@@ -316,7 +321,8 @@ def test_phases_that_share_time_have_no_sum() -> None:
     shared = two.model_copy(
         update={"start_ns": one.start_ns, "intervals": ((one.start_ns, two.end_ns),)}
     )
-    assert drive_energy(record.power, (one, shared), ())["energy_in_window_j"] is None
+    changed = record.model_copy(update=of_windows((one, shared)))
+    assert drive_energy(changed)["energy_in_window_j"] is None
 
 
 def test_a_part_without_a_figure_leaves_no_sum() -> None:
@@ -325,4 +331,26 @@ def test_a_part_without_a_figure_leaves_no_sum() -> None:
     missing = {**first.missing, "energy_j": "it was not read"}
     gone = first.model_copy(update={"energy_j": None, "missing": missing})
     power = record.power.model_copy(update={"energy": (gone, *others)})
-    assert drive_energy(power, record.windows, ())["energy_in_window_j"] is None
+    changed = record.model_copy(update={"power": power})
+    assert drive_energy(changed)["energy_in_window_j"] is None
+
+
+def test_the_log_of_several_hosts_is_in_the_order_of_their_common_clock(tmp_path: Path) -> None:
+    """The first host has been up for months, the second for no time."""
+    first, second = cluster_of("ada", "bob")
+    record, _ = make_cluster([replace(first, boot_ns=10**16), replace(second, boot_ns=10**3)])
+    lines = {
+        name: json.dumps({"event": name, "time_ns": time_ns, "rank": rank})
+        for rank, name, time_ns in (
+            (0, "begin", 10**16),
+            (1, "middle", 10**3 + 10),
+            (0, "end", 10**16 + 20),
+        )
+    }
+    (tmp_path / "journal-0.jsonl").write_text(f"{lines['begin']}\n{lines['end']}\n")
+    (tmp_path / "journal-1.jsonl").write_text(f"{lines['middle']}\ntorn")
+    settle(record, [tmp_path], tmp_path)
+    assert (tmp_path / "log.jsonl").read_text().splitlines() == [
+        lines[name] for name in ("begin", "middle", "end")
+    ]
+    assert not list(tmp_path.glob("journal-*"))

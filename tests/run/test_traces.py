@@ -15,6 +15,7 @@ from tests.context import directory_target
 from tests.damage import flip_bit
 from tests.records import Scenario, make_run, write_made_run
 from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
+from wattload.core.record.clocks import CommonClock
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.storage.targets import Target
@@ -154,7 +155,7 @@ def test_a_file_next_to_every_target_keeps_its_name_alone(tmp_path: Path) -> Non
 def test_the_trace_that_a_run_writes_is_the_one_that_the_report_reads(tmp_path: Path) -> None:
     named = write_operations(tmp_path, _traced(tmp_path / "f"), [directory_target(tmp_path)])
     assert (named.name, named.rows, named.columns) == ("operations", 1, OPERATION_COLUMNS)
-    trace = read_traces(tmp_path, (named,), str).operations
+    trace = read_traces(tmp_path, (named,), str, clock=CommonClock({})).operations
     assert trace is not None
     assert (trace.time_ns.tolist(), trace.offset_bytes.tolist()) == ([7], [4096])
     assert (trace.file.words, trace.kind.words, trace.phase.words) == (("f",), ("read",), ("read",))
@@ -167,7 +168,7 @@ def test_a_damaged_trace_of_operations_is_noted_even_where_they_are_not_drawn(
     named = write_operations(tmp_path, _traced(tmp_path / "f"), [directory_target(tmp_path)])
     file = tmp_path / named.file
     file.write_bytes(file.read_bytes()[:-20])
-    notes = read_traces(tmp_path, (named,), str, operations=is_wanted).notes
+    notes = read_traces(tmp_path, (named,), str, clock=CommonClock({}), operations=is_wanted).notes
     assert any(
         note.startswith("The operations trace operations.parquet can't be") for note in notes
     )

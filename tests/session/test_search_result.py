@@ -176,10 +176,11 @@ def test_watts_are_the_drives_mean_in_the_timed_phase() -> None:
 def test_what_is_printed_holds_the_score(capsys: pytest.CaptureFixture[str]) -> None:
     done = result([run(2, 0.95), run(3, 0.8)], 2)
     folder = Path("/runs/search-s")
-    print_result(done, folder / "result.json", folder / "journal.jsonl")
+    print_result(done, folder / "result.json", folder / "journal.jsonl", "ada")
     text = capsys.readouterr().out
     assert done.sentence in text
     assert "does not hold" in text
-    assert "wattload report /runs/search-s/journal.jsonl" in text
+    assert "result  ada:/runs/search-s/result.json" in text
+    assert "report  on ada: wattload report /runs/search-s/journal.jsonl" in text
     line = run_line(run(3, 0.8), 0.9, reused=True)
     assert "does not hold 90 %; finished earlier" in line

@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, RecordError
-from wattload.core.power import Scope, weakest
-from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.units import (
     GIB,
@@ -25,6 +23,7 @@ from wattload.core.units import (
     format_rate,
     format_seconds,
 )
+from wattload.reports.runs.energy import Energy, phase_energies
 from wattload.results.checkpoint.facts import WRITE_PHASE
 from wattload.results.quantity import bounded_quantity, counted
 from wattload.results.reading import read_judged
@@ -317,20 +316,17 @@ def _rates_of_record(path: Path, power_w: float | None) -> Rates:
             f"{path} has no {RATE_METRIC}; a plan needs a run of workload=checkpoint, got one of "
             f"{record.workload.name}"
         )
-    energies = [
-        energy
-        for energy in record.power.energy
-        if energy.chosen and energy.scope is Scope.DRIVE and energy.phase == WRITE_PHASE
-    ]
+    energy = next(each for each in phase_energies(record) if each.phase == WRITE_PHASE)
     # The lowest block devices under the targets; not all are NVMe controllers.
     facts = [target.facts for target in record.targets]
     devices = {(each.host, device) for each in facts for device in each.devices}
-    drive_count = max(1, len(energies), len(record.controllers), len(devices))
-    power = _power_of(energies) if len(energies) == drive_count else None
+    drives = {record.drive_of(each.facts.host, each.facts.serial) for each in record.controllers}
+    drive_count = max(1, len(energy.keys), len(drives), len(devices))
+    power = _power_of(energy) if len(energy.keys) == drive_count else None
     if power_w is not None:
         power, source = Bounded(power_w * drive_count), "given"
     elif power is not None:
-        source = f"{weakest(energy.evidence for energy in energies)}, {record.run_id}"
+        source = f"{energy.evidence}, {record.run_id}"
     else:
         source = (
             f"{record.run_id} has no power of all its drives ({record.power.choice}); add power_w="
@@ -347,23 +343,10 @@ def _rates_of_record(path: Path, power_w: float | None) -> Rates:
     )
 
 
-def _power_of(energies: Sequence[EnergyRecord]) -> Bounded | None:
-    """Return the power of all drives together, ``None`` if a part is missing."""
-
-    def total(parts: list[float | None]) -> float | None:
-        known = [part for part in parts if part is not None]
-        return sum(known) if known and len(known) == len(parts) else None
-
-    mean_w = total([energy.mean_w for energy in energies])
-    if mean_w is not None:
-        return Bounded(mean_w)
-    lower_w = total([_over(energy.lower_j, energy.seconds) for energy in energies])
-    upper_w = total([_over(energy.upper_j, energy.seconds) for energy in energies])
-    return None if upper_w is None else Bounded(None, lower_w, upper_w)
-
-
-def _over(energy_j: float | None, seconds: float) -> float | None:
-    return energy_j / seconds if energy_j is not None and seconds else None
+def _power_of(energy: Energy) -> Bounded | None:
+    if energy.mean_w is not None:
+        return Bounded(energy.mean_w)
+    return None if energy.upper_w is None else Bounded(None, energy.lower_w, energy.upper_w)
 
 
 def _plan_lines(

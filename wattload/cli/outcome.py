@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattload.cli.terminal import command
+from wattload.cli.terminal import command, place
 from wattload.core.errors import RunError, host_fault
 from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
@@ -89,11 +89,11 @@ class Printer:
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         self.note(run_line(run, threshold, reused=reused))
 
-    def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
+    def search_finished(self, result: SearchResult, path: Path, journal: Path, host: str) -> None:
         if self._as_json:
             print(json.dumps(result.model_dump(mode="json")))
         else:
-            print_result(result, path, journal)
+            print_result(result, path, journal, host)
 
 
 def position_line(position: SessionPosition) -> str:
@@ -124,8 +124,11 @@ def run_line(run: Measurement, threshold: float, *, reused: bool) -> str:
     )
 
 
-def print_result(result: SearchResult, path: Path, journal: Path) -> None:
-    """Print the result of a search to standard output: the table, the sentence and the notes."""
+def print_result(result: SearchResult, path: Path, journal: Path, host: str) -> None:
+    """Print the result of a search to standard output: the table, the sentence and the notes.
+
+    ``host`` has the files, in a search over several hosts.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -142,8 +145,8 @@ def print_result(result: SearchResult, path: Path, journal: Path) -> None:
     console.print(Text(result.sentence, style="bold"))
     for note in result.notes:
         console.print(Text(f"  {note}", style="yellow"))
-    console.print(Text(f"result  {path}"))
-    console.print(Text(f"report  {command('report', [journal])}"))
+    console.print(Text(f"result  {place(path, host)}"))
+    console.print(Text(f"report  {command('report', [journal], host)}"))
 
 
 def _cells(count: Pooled) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattload.cli.escapes import printable
-from wattload.cli.terminal import Line, command, print_lines
+from wattload.cli.terminal import Line, command, place, print_lines
 from wattload.core.power import OTHER_SCOPES, Scope
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.results import Latency, Metric
@@ -32,8 +32,21 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.hosts import HostShare, shares_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
-from wattload.reports.sections.hosts import clock_text, drives_text, ends_text, energy_words
-from wattload.reports.sections.wording import check_counts, joined_names, target_text, unique
+from wattload.reports.sections.hosts import (
+    HOSTS_MAX,
+    clock_text,
+    drives_text,
+    ends_text,
+    energy_words,
+    shared_text,
+)
+from wattload.reports.sections.wording import (
+    check_counts,
+    failed_texts,
+    joined_names,
+    target_text,
+    unique,
+)
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.summary import answer
@@ -57,8 +70,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOT_MEASURED = "not measured"
-HOSTS_MAX = 8
-"""The most hosts that have a line each; the page has all."""
 
 
 def print_summary(record: RunRecord, folder: Path, *, verbose: bool) -> None:
@@ -114,8 +125,7 @@ def summary(record: RunRecord, folder: Path) -> Iterator[Line]:
     yield from failures(record)
     if any(check.verdict != "pass" and not check.cause for check in record.checks):
         yield Line("details", command("check", [folder], host), wraps=False)
-    file = str(folder / RECORD_FILE)
-    yield Line("record", f"{host}:{file}" if host else file, wraps=False)
+    yield Line("record", place(folder / RECORD_FILE, host), wraps=False)
     yield Line("report", command("report", [folder], host), wraps=False)
 
 
@@ -245,7 +255,7 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
 def host_lines(record: RunRecord) -> Iterator[Line]:
     """Yield how the hosts of a run of several ended and, of a few, what each of them did."""
     shares = shares_of(record)
-    texts = [ends_text(record), *map(printable, _shares(record, shares))]
+    texts = map(printable, (ends_text(record), *_shares(record, shares), shared_text(record)))
     for index, text in enumerate(filter(None, texts)):
         yield Line("" if index else "hosts", text)
 
@@ -332,9 +342,8 @@ def _unknown_margin(record: RunRecord, energy: Energy) -> str:
 def failures(record: RunRecord) -> Iterator[Line]:
     """Yield each failed check with its finding, then the names of the others to look at."""
     checks = record.checks
-    for check in checks:
-        if check.verdict == "fail":
-            yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
+    for text in failed_texts(record):
+        yield Line("  failed", printable(text), "bold red")
     warned = [check.name for check in checks if check.verdict == "warn"]
     if warned:
         yield Line("  warned", printable(", ".join(joined_names(warned, record))), "yellow")

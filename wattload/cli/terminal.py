@@ -131,6 +131,11 @@ def command(name: str, paths: Iterable[Path], host: str = "") -> str:
     return f"on {host}: {words}" if host else words
 
 
+def place(path: Path, host: str) -> str:
+    """Return a path, after the host that has it if it is named: ``node1:/runs/record.json``."""
+    return f"{host}:{path}" if host else str(path)
+
+
 def spell_what_is_missing() -> None:
     """Let standard output and error spell characters that their encoding lacks, or print ``?``."""
     codecs.register_error(_ERRORS, _spelt)

@@ -35,6 +35,7 @@ from wattload.core.record.file import (
     unborn_folder,
     write_owner,
 )
+from wattload.core.record.run import RunRecord
 from wattload.core.storage.targets import DATA_FOLDER_NAME
 from wattload.core.units import format_bytes
 from wattload.power.control.journal import default_state_folder
@@ -156,8 +157,10 @@ def write_configuration(folder: Folder, config_values: Mapping[str, Any]) -> Non
     folder.write(CONFIGURATION_FILE, OmegaConf.to_yaml(OmegaConf.create(dict(config_values))))
 
 
-def settle(folders: Sequence[Path], place: Path) -> None:
+def settle(record: RunRecord, folders: Sequence[Path], place: Path) -> None:
     """Merge the ranks' journals into ``log.jsonl`` in ``place``, where the record is.
+
+    Lines are in order of the hosts' common clock; each has the time of its own host.
 
     In the ``folders`` of the run and its hosts, delete what only an unfinished run needs. What
     can't be read or deleted is left out: the record is complete without it.
@@ -169,7 +172,7 @@ def settle(folders: Sequence[Path], place: Path) -> None:
                 opened = held.enter_context(open_folder(folder))
                 found[opened] = opened.names()
                 journals = fnmatch.filter(found[opened], JOURNAL_PATTERN)
-                lines += [line for name in journals for line in _events(opened, name)]
+                lines += [line for name in journals for line in _events(record, opened, name)]
         own = held.enter_context(open_folder(place))
         own.write(LOG_FILE, "".join(f"{line}\n" for _, line in sorted(lines)))
         for opened, names in found.items():
@@ -192,11 +195,13 @@ def remove_run_folder(folder: Path) -> None:
         runs.remove_empty(folder.name)
 
 
-def _events(folder: Folder, journal: str) -> Iterator[tuple[int, str]]:
+def _events(record: RunRecord, folder: Folder, journal: str) -> Iterator[tuple[int, str]]:
     """Yield the lines of a journal with their times, without those that a full disk has torn."""
+    hosts = {rank.rank: rank.host for rank in record.ranks}
     with suppress(OSError, DataError):
         with os.fdopen(folder.update(journal, os.O_RDONLY), encoding="utf-8") as file:
             text = file.read()
         for line in text.splitlines():
             with suppress(ValueError, KeyError, TypeError):
-                yield int(json.loads(line)["time_ns"]), line
+                event = json.loads(line)
+                yield record.clock.ns(hosts[event["rank"]], int(event["time_ns"])), line

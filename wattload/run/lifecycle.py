@@ -340,10 +340,11 @@ class RunLifecycle:
         """Note on an error where the record of the run is, and how far it got."""
         if self._folder is None:
             return
-        folder = on_host(self._folder)
-        error.add_note(f"  record      {folder / RECORD_FILE}")
+        folder, host = on_host(self._folder), self._process.host
+        at, on = (f"{host}:", f"on {host}: ") if self._process.record_host else ("", "")
+        error.add_note(f"  record      {at}{folder / RECORD_FILE}")
         if not isinstance(error, KeyboardInterrupt):
-            command = f"wattload check {quote(str(folder))}"
+            command = f"{on}wattload check {quote(str(folder))}"
             error.add_note(f"  next        {command} shows how far it got")
 
     @property

@@ -96,6 +96,11 @@ class ProcessContext:
         return self.communicator.rank == 0
 
     @property
+    def record_host(self) -> str:
+        """The host that has the records of runs over several hosts; empty for one host."""
+        return self.hosts[0] if len(self.hosts) > 1 else ""
+
+    @property
     def is_host_leader(self) -> bool:
         """Whether this is the host's first rank: the one that reads counters and power."""
         return self.leaders is not None

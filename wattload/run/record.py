@@ -212,7 +212,7 @@ def _store(header: Header, reports: HostReports, findings: Findings, place: Path
         reason="every phase ran to its end",
     )
     write_record(record, place)
-    settle(list(folders), place)
+    settle(record, list(folders), place)
     return record
 
 

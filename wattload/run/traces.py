@@ -19,9 +19,9 @@ from wattload.core.power import EVIDENCE_RANK, Channel, Evidence, Sample
 from wattload.core.record.phase import TraceFile
 from wattload.core.storage.targets import Target
 from wattload.power.energy.trace import Trace, TraceBuilder, TraceKey
-from wattload.power.sampler.samples import SAMPLE_COLUMNS
 from wattload.reports.runs.traces import (
     OPERATION_COLUMNS,
+    POWER_COLUMNS,
     THROUGHPUT_COLUMNS,
     array_of,
     batches_of,
@@ -107,7 +107,7 @@ class RunTraces:
 
     def __enter__(self) -> Self:
         self._open("throughput", THROUGHPUT_COLUMNS)
-        self._open("power", (*SAMPLE_COLUMNS, "host"))
+        self._open("power", POWER_COLUMNS)
         return self
 
     def __exit__(self, *failure: Any) -> None:
@@ -135,12 +135,12 @@ class RunTraces:
             (
                 each.time_ns,
                 each.spread_ns,
+                host,
                 each.source,
                 each.device,
                 str(each.channel),
                 each.value,
                 str(each.evidence),
-                host,
             )
             for each in samples
         )
@@ -275,20 +275,12 @@ def read_power(
     """Return the samples of a run's power trace by host.
 
     Raises:
-        RecordError: the trace is missing, unreadable, or does not match the record; or the run had
-            several hosts, and an older trace does not say which of them took a sample.
+        RecordError: the trace is missing, unreadable, or does not match the record.
     """
-    is_one = len(hosts) == 1
-    if not is_one and any(each.name == "power" and "host" not in each.columns for each in files):
-        raise RecordError(
-            f"the power trace in {folder} does not say which of the run's {len(hosts)} hosts took "
-            "each sample: an older wattload wrote it"
-        )
-    names = SAMPLE_COLUMNS if is_one else (*SAMPLE_COLUMNS, "host")
     builders = {host: TraceBuilder() for host in hosts}
-    for columns in _batches(folder, files, "power", names):
+    for columns in _batches(folder, files, "power", POWER_COLUMNS):
         try:
-            _add_samples(columns, builders, hosts[0] if is_one else None)
+            _add_samples(columns, builders)
         except (ValueError, KeyError) as error:
             raise RecordError(
                 f"the power trace in {folder} has a row of no sample: {error}"
@@ -296,17 +288,15 @@ def read_power(
     return {host: builder.traces() for host, builder in builders.items()}
 
 
-def _add_samples(
-    columns: Mapping[str, Any], builders: Mapping[str, TraceBuilder], host: str | None
-) -> None:
-    """Add a batch of rows to the builders of their hosts; all are of ``host``, if it is given."""
+def _add_samples(columns: Mapping[str, Any], builders: Mapping[str, TraceBuilder]) -> None:
+    """Add a batch of rows to the builders of their hosts."""
     times, spreads = integers_of(columns["time_ns"]), integers_of(columns["spread_ns"])
     values = np.asarray(array_of(columns["value"]), dtype=np.float64)
     evidence = categories_of(columns["evidence"])
     ranks = np.array([EVIDENCE_RANK[Evidence(word)] for word in evidence.words], dtype=np.int8)
-    names = ("source", "device", "channel", *(() if host is not None else ("host",)))
-    for (source, device, channel, *other), rows in rows_by_name(columns, names):
-        builders[host if host is not None else other[0]].extend(
+    names = ("host", "source", "device", "channel")
+    for (host, source, device, channel), rows in rows_by_name(columns, names):
+        builders[host].extend(
             TraceKey(source, device, Channel(channel)),
             times[rows],
             spreads[rows],

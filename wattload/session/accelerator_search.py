@@ -313,7 +313,8 @@ class AcceleratorSearch(Schedule):
         )
         if self._process.is_root:
             path = _write(result, self._folder)
-            self._reporter.search_finished(result, path, self.journal.path)
+            host = self._process.record_host
+            self._reporter.search_finished(result, path, self.journal.path, host)
         return CHECK_FAILED if result.verdict == "invalid" else 0
 
 

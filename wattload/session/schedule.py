@@ -267,8 +267,11 @@ class SessionReporter(Reporter, Protocol):
         """Show what one run of a search measured."""
         ...
 
-    def search_finished(self, result: SearchResult, path: Path, journal: Path) -> None:
-        """Show the result of a search, stored in ``path``; ``journal`` lists its runs."""
+    def search_finished(self, result: SearchResult, path: Path, journal: Path, host: str) -> None:
+        """Show the result of a search, stored in ``path``; ``journal`` lists its runs.
+
+        ``host`` has both, in a search over several hosts.
+        """
         ...
 
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.checks.conditions import AU_DLIO, AU_NOMINAL, CEILING_FACTOR
-from wattload.core.power import Scope
 from wattload.core.record.run import RunRecord
 from wattload.core.units import format_percent, format_rate
+from wattload.reports.runs.energy import phase_energies
 from wattload.results.reading import run_of
 from wattload.results.unet3d.facts import TrainingFacts
 
@@ -177,7 +177,7 @@ def _limit(above: Sequence[Measurement] | None, question: Question) -> tuple[Lim
     ceiling, demand, rate = run.ceiling_bytes_per_s, run.demand_bytes_per_s, run.read_bytes_per_s
     if ceiling is None or demand is None or not rate:
         return "unknown", "the limit is unknown because the run has no harness ceiling"
-    without = f"without a drive this host loads {format_rate(ceiling)}"
+    without = f"without a drive the same job loads {format_rate(ceiling)}"
     wanted = f"{run.accelerators} accelerators demand {format_rate(demand)}"
     if ceiling < demand:
         return "host", f"the host, not the drive, is the limit: {without} and {wanted}"
@@ -342,16 +342,12 @@ def _seconds(record: RunRecord) -> float:
 
 
 def _drive_power(record: RunRecord) -> tuple[float | None, str | None]:
-    """Return the sum of the drives' mean watts in the timed phase, and its evidence."""
+    """Return the mean power of the drives in the timed phase, and its evidence."""
     phase = _timed_phase(record)
-    selected = [
-        energy
-        for energy in record.power.energy
-        if energy.chosen and energy.scope is Scope.DRIVE and energy.phase == phase
-    ]
-    known = [energy.mean_w for energy in selected if energy.mean_w is not None]
-    evidence = " and ".join(sorted({energy.evidence.value for energy in selected})) or None
-    return (sum(known) if known and len(known) == len(selected) else None), evidence
+    found = next((each for each in phase_energies(record) if each.phase == phase), None)
+    if found is None or not found.keys:
+        return None, None
+    return found.mean_w, found.evidence.value
 
 
 def pooled(runs: Sequence[Measurement], threshold: float) -> Pooled:

@@ -123,7 +123,7 @@ def ceiling_remark(facts: TrainingFacts) -> Iterator[str]:
         paced = "paced by the emulated accelerators" if facts.step_s else "unpaced"
         yield (
             f"Files were read from the drive at {format_rate(rate)}, {paced}. From memory and "
-            f"unpaced, the same loader and loop reach {format_rate(ceiling)} on this host, "
+            f"unpaced, the same loader and loop reach {format_rate(ceiling)}, "
             f"{ceiling / rate:.1f} times that rate."
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.checks.changed_records import record_of, with_energy, with_power
-from tests.records import cluster_of, make_cluster
+from tests.records import cluster_of, make_cluster, of_windows
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy, summary_of
 
@@ -34,7 +34,7 @@ def phases(*tails_j: float | None) -> RunRecord:
 
 
 def total(record: RunRecord) -> dict[str, Any]:
-    return drive_energy(record.power, record.windows, ())
+    return drive_energy(record)
 
 
 def test_energy_for_the_work_is_that_in_the_windows_and_all_tails() -> None:
@@ -75,7 +75,7 @@ def test_phases_that_ran_at_the_same_time_have_no_sum() -> None:
         window.model_copy(update={"intervals": first.intervals}) if window.timed else window
         for window in record.windows
     )
-    found = drive_energy(record.power, windows, ())
+    found = total(record.model_copy(update=of_windows(windows)))
     assert found["missing"]["energy_in_window_j"] == "phases ran at the same time"
 
 

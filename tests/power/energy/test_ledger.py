@@ -11,6 +11,7 @@ import pytest
 from tests.power.energy.simulated_runs import phase_window
 from tests.power.energy_facts import facts, times_of, window
 from tests.power.energy_traces import ns, samples_of, traces
+from tests.records import Scenario, make_run, of_windows
 from wattload.core.power import Bounds, Channel, Counter, Evidence, Sample, Scope, SourceFacts
 from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.summary import drive_energy
@@ -185,9 +186,11 @@ def test_energies_of_gpu_and_node_are_reported_in_addition() -> None:
     assert [record.chosen for record in records] == [True, True, True]
     assert [record.energy_j for record in records] == pytest.approx([720, 24000, 4200])
     section = PowerSection(requested="auto", choice="", idle_s=0, energy=records)
-    assert drive_energy(section, [READ], ())["energy_in_window_j"] == pytest.approx(720)
-    beside = section.model_copy(update={"energy": records[1:]})
-    assert drive_energy(beside, [READ], ())["energy_in_window_j"] is None
+    run, _ = make_run(Scenario())
+    changes = {**of_windows([READ]), "targets": (), "power": section}
+    assert drive_energy(run.model_copy(update=changes))["energy_in_window_j"] == pytest.approx(720)
+    changes["power"] = section.model_copy(update={"energy": records[1:]})
+    assert drive_energy(run.model_copy(update=changes))["energy_in_window_j"] is None
     for record in records[1:]:
         assert "for drives only" in record.missing["net_j"]
         assert record.missing["tail_j"] == "only drives have a tail"

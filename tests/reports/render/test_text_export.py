@@ -2,22 +2,28 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.records import Scenario
+from tests.records import Scenario, cluster_of, make_cluster, write_made_run
 from tests.reports.conftest import arm, one
 from tests.reports.sessions import run, turn
 from wattload.core.record.results import Check
+from wattload.core.units import Unit
+from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import (
     csv_report,
     markdown_report,
     ratios_report,
 )
-from wattload.reports.runs.load import LeftOut, Run
+from wattload.reports.runs.energy import power_text
+from wattload.reports.runs.hosts import rows_of
+from wattload.reports.runs.load import LeftOut, Run, load_runs
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
+from wattload.results.quantity import quantity
 
 
 def rows(*runs: Run) -> list[dict[str, str]]:
@@ -39,6 +45,42 @@ def test_a_row_is_one_quantity_of_one_phase_of_one_run(arms: tuple[Run, ...]) ->
     assert first.value is not None
     assert (found[0]["quantity"], float(found[0]["value"])) == (first.name, first.value)
     assert (found[0]["unit"], found[0]["valid"]) == (first.unit.value, "true")
+
+
+def test_every_form_has_the_figures_of_each_host(tmp_path: Path) -> None:
+    record, traces = make_cluster(cluster_of("ada", "bob", slow="bob", power="measured", ranks=2))
+    runs = load_runs([write_made_run(tmp_path / "run", record, traces)])
+    *shares, whole = rows_of(record)
+    subject = make_subject(runs)
+    (made,) = document(subject)["runs"]
+    assert [each["name"] for each in made["hosts"]] == ["ada", "bob", "all 2 hosts"]
+    found = rows(*runs)
+    lines = markdown_report(subject).splitlines()
+    page_rows = [line for line in lines if re.match(r"\| (ada|bob|all) ", line)]
+    assert len(page_rows) == 3
+    for share, in_json, in_markdown in zip((*shares, whole), made["hosts"], page_rows, strict=True):
+        assert share.energy is not None
+        expected = {
+            "ranks": share.rank_count,
+            "read": share.read_bytes,
+            "rate while active": share.bytes_per_s,
+            "energy for the work": share.energy.work_j,
+            "mean power": share.energy.mean_w,
+            "clock known to": share.clock_bound_s,
+        }
+        figures = {
+            row["quantity"]: float(row["value"]) if row["value"] else None
+            for row in found
+            if row["host"] == share.name
+        }
+        assert not figures if share is whole else figures.items() >= expected.items()
+        energy = in_json["energy"]
+        assert [in_json[name] for name in ("rank_count", "read_bytes", "bytes_per_s")] == [
+            *list(expected.values())[:3]
+        ]
+        assert (energy["work_j"], energy["mean_w"]) == (share.energy.work_j, share.energy.mean_w)
+        for text in (power_text(share.energy), quantity(share.bytes_per_s, Unit.BYTES_PER_SECOND)):
+            assert text.replace("\N{NO-BREAK SPACE}", " ") in in_markdown
 
 
 def test_every_swept_setting_has_a_column_and_warm_ups_are_marked() -> None:

@@ -54,14 +54,14 @@ def energy(**figures: float | None) -> Energy:
 
 
 def test_energy_is_watt_hours_and_rate_per_watt_is_bytes_over_joules() -> None:
-    figure = energy(energy_j=1800.0)
+    figure = energy(energy_j=1800.0, mean_w=18.0)
     assert plain(energy_text(figure)) == "0.5000 Wh"
     assert plain(power_text(figure)) == "18.00 W"
     assert figure.bytes_per_j == pytest.approx(50e9 / 1800)  # 500 MB/s over 18 W is 27.8 MB/s per W
 
 
 def test_a_lone_maximum_is_printed_with_the_sign_for_at_most() -> None:
-    figure = energy(upper_j=2500.0)
+    figure = energy(upper_j=2500.0, upper_w=25.0)
     assert plain(energy_text(figure)) == "≤ 0.6944 Wh"
     assert plain(power_text(figure)) == "≤ 25.00 W"
     assert figure.bytes_per_j is None
@@ -69,14 +69,13 @@ def test_a_lone_maximum_is_printed_with_the_sign_for_at_most() -> None:
 
 
 def test_bounds_are_printed_with_both_ends_in_one_unit() -> None:
-    figure = energy(lower_j=10.0, upper_j=2500.0)
+    figure = energy(lower_j=10.0, upper_j=2500.0, lower_w=0.1, upper_w=25.0)
     assert plain(energy_text(figure)) == "0.002778 to 0.6944 Wh"
     assert plain(power_text(figure)) == "0.1000 to 25.00 W"
 
 
 def test_nothing_known_is_a_dash_and_no_zero() -> None:
     assert energy_text(energy()) == power_text(energy()) == MISSING
-    assert power_text(energy(seconds=0.0, energy_j=1.0)) == MISSING
     assert energy(energy_j=0.0).bytes_per_j is None
 
 

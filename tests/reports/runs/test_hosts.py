@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from tests.records import Scenario, cluster_of, make_cluster, make_run, write_made_run
+from wattload.core.checks.energy import power_coverage
 from wattload.core.power import Channel
 from wattload.core.record.host import ClockOffset
 from wattload.core.record.run import RunRecord
-from wattload.core.record.summary import drive_energy
+from wattload.core.record.summary import drive_energy, summary_of
 from wattload.reports.runs.energy import phase_energies, whole_energy
 from wattload.reports.runs.hosts import ends_of, shares_of, whole_share
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.runs.timeline import host_rates, make_timeline
-from wattload.reports.sections.hosts import ends_text
+from wattload.reports.sections.hosts import ends_text, shared_text
 
 NAMES = ("ada", "bob", "cyd")
 REAL: dict[str, Any] = {"power": "measured", "ranks": 2}
@@ -177,6 +178,94 @@ def test_a_host_without_the_energy_of_its_drive_leaves_none_of_the_run() -> None
     assert f"{last.serial} of cyd" in whole.reason
 
 
+@pytest.mark.parametrize("workload", ["unet3d", "checkpoint"])
+def test_mean_powers_of_hosts_that_end_apart_add_up(workload: str) -> None:
+    """A host's drive has no joules after its end, so they are no watts of the time until then."""
+    record = record_of(workload=workload, slow="cyd", power="measured")
+    shares, whole = shares_of(record), whole_share(record)
+    powers = []
+    for share in shares:
+        own = [e for e in record.power.energy if e.host == share.name]
+        powers.append(sum(e.energy_j or 0 for e in own) / sum(e.seconds for e in own))
+        assert share.energy is not None
+        assert share.energy.mean_w == pytest.approx(powers[-1])
+        assert share.bytes_per_s is not None
+        assert share.bytes_per_s / powers[-1] == pytest.approx(share.energy.bytes_per_j)
+    assert whole.energy is not None
+    assert whole.energy.mean_w == pytest.approx(sum(powers))
+    joules = sum(e.energy_j or 0 for e in record.power.energy)
+    moved_bytes = whole.read_bytes + whole.written_bytes
+    assert whole.energy.bytes_per_j == pytest.approx(moved_bytes / joules)
+
+
+def test_bounds_of_power_of_hosts_that_end_apart_add_up() -> None:
+    energy = whole_share(record_of(slow="cyd", power="bounds")).energy
+    alone = whole_share(record_of(power="bounds")).energy
+    assert energy is not None
+    assert alone is not None
+    assert energy.upper_w == pytest.approx(alone.upper_w)
+
+
+def shared_drive(**changes: Any) -> RunRecord:
+    """Return a run of two hosts on one drive, on which the second one needs more time."""
+    first, second = cluster_of("ada", "bob", slow="bob", **REAL)
+    return make_cluster([first, replace(second, serial=first.serial, **changes)])[0]
+
+
+def test_the_energy_of_a_drive_of_two_hosts_counts_once() -> None:
+    record = shared_drive()
+    one, other = shares_of(record)
+    whole = whole_share(record).energy
+    assert whole is not None
+    assert other.energy is not None
+    assert one.energy is not None
+    assert whole.energy_j == other.energy.energy_j  # that of the longer one
+    assert whole.energy_j != one.energy.energy_j
+    assert (whole.mean_w, whole.keys) == (other.energy.mean_w, other.energy.keys)
+    assert summary_of(record)["drive_energy"]["energy_in_window_j"] == whole.energy_j
+    assert shared_text(record) == (
+        "ada and bob use one drive, S4EVNX0R900000: the total has its energy once."
+    )
+    assert shared_text(record_of()) == ""
+
+
+def test_one_host_can_read_the_power_of_a_drive_of_two() -> None:
+    record = shared_drive(power="none")
+    one, other = shares_of(record)
+    whole = whole_share(record).energy
+    assert one.energy is not None
+    assert whole is not None
+    assert whole.energy_j == one.energy.energy_j
+    assert other.energy is not None
+    assert other.energy.energy_j is None
+    assert power_coverage(record)[-1].verdict == "pass"
+
+
+def test_a_host_without_a_known_device_leaves_no_energy_of_the_run() -> None:
+    *others, last = cluster_of(*NAMES, **REAL)
+    record, _ = make_cluster([*others, replace(last, power="none")])
+    facts = record.targets[-1].facts.model_copy(update={"devices": (), "controllers": ()})
+    target = record.targets[-1].model_copy(update={"facts": facts})
+    changes = {"targets": (*record.targets[:-1], target), "controllers": record.controllers[:-1]}
+    whole = whole_share(record.model_copy(update=changes)).energy
+    assert whole is not None
+    assert whole.energy_j is None
+    assert "no energy figure for the target of cyd" in whole.reason
+
+
+def test_hosts_are_in_the_order_of_the_record_in_each_phase() -> None:
+    """Clocks are known to 0.1 ms only, and who starts first says nothing."""
+    record = record_of(workload="checkpoint")
+    late = {"ada": 2_000_000, "bob": 1_000_000, "cyd": 0}
+    spans = tuple(
+        span.model_copy(update={"start_ns": span.start_ns + late[span.host]})
+        for span in record.spans
+    )
+    windows = record.model_copy(update={"spans": spans}).windows
+    assert [each.host for each in windows] == [*NAMES] * (len(windows) // 3)
+    assert [each.name for each in windows] == [each.name for each in record.windows]
+
+
 def test_hosts_in_different_phases_do_not_share_time_twice() -> None:
     """A host may enter a phase before another one has left that before, by the clocks at least."""
     first, second = cluster_of("ada", "bob", workload="checkpoint", **REAL)
@@ -184,7 +273,7 @@ def test_hosts_in_different_phases_do_not_share_time_twice() -> None:
     record, _ = make_cluster([first, early])
     assert not overlap(leading(record))
     assert whole_energy(record) is not None
-    total = drive_energy(record.power, record.windows, ())
+    total = drive_energy(record)
     assert total["energy_in_window_j"] == pytest.approx(
         sum(energy.energy_j or 0.0 for energy in phase_energies(record))
     )

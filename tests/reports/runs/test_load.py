@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.records import Scenario, write_run
+from tests.records import Scenario, cluster_of, make_cluster, write_made_run, write_run
 from tests.reports.conftest import one
 from wattload.core.errors import RecordError
+from wattload.core.record.clocks import CommonClock
 from wattload.core.record.file import RECORD_FILE, read_record, write_record
 from wattload.core.record.phase import TraceFile
 from wattload.core.record.run import Comparison
@@ -104,7 +105,7 @@ def test_a_missing_trace_is_a_note_and_no_error(tmp_path: Path) -> None:
 
 
 def test_a_record_that_names_no_trace_says_so(tmp_path: Path) -> None:
-    traces = read_traces(tmp_path, (), str)
+    traces = read_traces(tmp_path, (), str, clock=CommonClock({}))
     assert traces.notes == (
         "The record has no throughput trace.",
         "The record has no power trace.",
@@ -123,7 +124,7 @@ def test_a_corrupt_trace_is_a_note_and_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["../throughput.parquet", "/etc/hostname", "sub/power.parquet"])
 def test_a_trace_outside_the_runs_folder_is_not_opened(tmp_path: Path, place: str) -> None:
     file = TraceFile(name="throughput", file=place, sha256="0", rows=1, columns=())
-    traces = read_traces(tmp_path, (file,), str)
+    traces = read_traces(tmp_path, (file,), str, clock=CommonClock({}))
     assert "outside the run's folder" in traces.notes[0]
     assert traces.digests == {}
 
@@ -132,7 +133,7 @@ def _note(folder: Path, table: pa.Table) -> str:
     file = folder / "throughput.parquet"
     pq.write_table(table, file)
     named = TraceFile(name="throughput", file=file.name, sha256="0", rows=1, columns=())
-    return read_traces(folder, (named,), str).notes[0]
+    return read_traces(folder, (named,), str, clock=CommonClock({})).notes[0]
 
 
 def test_a_trace_without_its_columns_or_with_nulls_is_a_note(tmp_path: Path) -> None:
@@ -147,6 +148,15 @@ def test_a_trace_that_spans_months_is_not_laid_out_in_memory(tmp_path: Path) -> 
     good = pq.read_table(write_run(tmp_path, SHORT) / "throughput.parquet")
     times = pa.array([0] * (good.num_rows - 1) + [2**62], pa.int64())
     assert "30 days" in _note(tmp_path, good.set_column(0, "time_ns", times))
+
+
+def test_hosts_that_booted_months_apart_have_traces_on_one_clock(tmp_path: Path) -> None:
+    first, second = cluster_of("ada", "bob", power="measured", seconds=1.0)
+    record, traces = make_cluster([first, replace(second, boot_ns=10**17)])
+    (run,) = load_runs([write_made_run(tmp_path / "run", record, traces)])
+    assert run.traces.notes == ()
+    assert run.traces.throughput is not None
+    assert run.traces.throughput.time_ns.max() > 10**17
 
 
 def test_an_empty_trace_is_a_trace(tmp_path: Path) -> None:

@@ -44,7 +44,12 @@ def power_coverage(record: RunRecord) -> Sequence[Check]:
     for energy in record.power.energy:
         groups[energy.host, energy.phase, energy.device, energy.scope].append(energy)
     checks = [check for group in groups.values() for check in _coverages(record, group)]
-    covered = {(host, phase) for host, phase, _, scope in groups if scope is Scope.DRIVE}
+    covered = {
+        (user, phase)
+        for host, phase, device, scope in groups
+        if scope is Scope.DRIVE
+        for user in (host, *record.shared_drives.get(device, ()))
+    }
     bare = [(w.host, w.name) for w in record.timed_windows() if (w.host, w.name) not in covered]
     if bare:
         phases = ", ".join(dict.fromkeys(phase for _, phase in bare))

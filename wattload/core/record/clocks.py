@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.record.host import HostRecord
+from wattload.core.record.host import ClockOffset
 
 TimesNs = NDArray[np.int64]
 Times = TypeVar("Times", int, TimesNs)
+Offsets = Mapping[str, Sequence[ClockOffset]]
+"""By host, the exchanges of time stamps with the first one."""
 
 
 class CommonClock:
@@ -22,8 +24,8 @@ class CommonClock:
     keeps its own times.
     """
 
-    def __init__(self, hosts: Sequence[HostRecord]) -> None:
-        self._offsets = {host.facts.name: host.offsets for host in hosts if host.offsets}
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = {host: readings for host, readings in offsets.items() if readings}
 
     def ns(self, host: str, times: Times) -> Times:
         """Return a host's times in ns, a number or an array (n,), on the first host's clock."""

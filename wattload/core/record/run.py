@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from functools import cached_property
@@ -13,7 +14,7 @@ from wattload.core.base_models import Frozen, Observed
 from wattload.core.io import DataPath
 from wattload.core.power import Scope
 from wattload.core.record.clocks import CommonClock
-from wattload.core.record.energy import PowerSection
+from wattload.core.record.energy import EnergyRecord, PowerSection
 from wattload.core.record.host import HostRecord, LoadRecord, RankRecord, SoftwareFacts
 from wattload.core.record.phase import (
     IoCounter,
@@ -143,6 +144,7 @@ _COMPUTED: Mapping[str, Set[str]] = {
     "spans_by_phase": {"spans"},
     "counters_by_phase": {"counters"},
     "merged_latencies": {"latencies"},
+    "_drives": {"controllers"},
 }
 """What a record computes once, and the fields that it depends on."""
 
@@ -196,13 +198,21 @@ class RunRecord(Frozen):
     @cached_property
     def clock(self) -> CommonClock:
         """What converts times of all hosts to the first one's clock."""
-        return CommonClock(self.hosts)
+        return CommonClock({host.facts.name: host.offsets for host in self.hosts})
 
     @cached_property
     def windows(self) -> tuple[PhaseWindow, ...]:
-        """Each phase over all ranks of a host, on its own clock, in order of their start."""
+        """Each phase over all ranks of a host, on its own clock.
+
+        Phases are in order of their first start, and in each the hosts in that of the record.
+        """
         windows = phase_windows(self.spans, self.halves)
-        return tuple(sorted(windows, key=lambda each: self.clock.ns(each.host, each.start_ns)))
+        hosts = {host.facts.name: number for number, host in enumerate(self.hosts)}
+        phases = sorted(windows, key=lambda each: self.clock.ns(each.host, each.start_ns))
+        names = list(dict.fromkeys(each.name for each in phases))
+        return tuple(
+            sorted(windows, key=lambda each: (names.index(each.name), hosts.get(each.host, 0)))
+        )
 
     @cached_property
     def joined_windows(self) -> tuple[PhaseWindow, ...]:
@@ -247,26 +257,69 @@ class RunRecord(Frozen):
         windows = [window for window in self.windows if window.name == phase]
         return sum(w.read_bytes if kind == "read" else w.written_bytes for w in windows)
 
+    def drive_energies(self, phase: str) -> Sequence[EnergyRecord]:
+        """Return the chosen energies of drives in a phase, each drive once.
+
+        A drive that several hosts use has an energy on each, of all its joules there. That of the
+        host counts that was in the phase longest, of those with a figure.
+        """
+        found: dict[tuple[str, str], EnergyRecord] = {}
+        for each in self.power.energy:
+            if each.phase == phase and each.chosen and each.scope is Scope.DRIVE:
+                drive = self.drive_of(each.host, each.device)
+                found[drive] = max(
+                    (found.get(drive, each), each),
+                    key=lambda energy: (energy.energy_j is not None, energy.seconds),
+                )
+        return tuple(found.values())
+
+    def drive_of(self, host: str, device: str) -> tuple[str, str]:
+        """Return the first host that has a device, and the device: several may have one drive."""
+        return self._drives.get((host, device), (host, device))
+
+    @cached_property
+    def _drives(self) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """The first host and serial of each drive, by those of each of its hosts.
+
+        All hosts see the model and serial of a drive, over NVMe over Fabrics too.
+        """
+        first: dict[tuple[str | None, str], tuple[str, str]] = {}
+        found = {}
+        for facts in (each.facts for each in self.controllers if each.facts.serial):
+            place = facts.host, facts.serial
+            found[place] = first.setdefault((facts.model, facts.serial), place)
+        return found
+
+    @property
+    def shared_drives(self) -> Mapping[str, Sequence[str]]:
+        """The hosts of each drive that several hosts use, by serial."""
+        hosts: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for (host, _), drive in self._drives.items():
+            hosts[drive].append(host)
+        return {serial: own for (_, serial), own in hosts.items() if len(own) > 1}
+
     def unread_drives(self, phase: str) -> Sequence[tuple[str, str]]:
         """Return the targets' drives without a chosen source in a timed phase, with their hosts.
 
-        A drive belongs to the phase if its host took part in it. Of a host with block devices but
-        no known drive these are named, if no drive's energy was chosen there.
+        A drive belongs to the phase if one of its hosts took part in it. Of a host without a known
+        drive and a chosen energy of one, the block devices are named, or else the target.
         """
         hosts = {window.host for window in self.timed_windows() if window.name == phase}
-        read = {
-            (energy.host, energy.device)
-            for energy in self.power.energy
-            if energy.phase == phase and energy.chosen and energy.scope is Scope.DRIVE
-        }
+        energies = self.drive_energies(phase)
+        read = {self.drive_of(each.host, each.device) for each in energies}
         drives = {(each.facts.host, each.facts.serial) for each in self.controllers}
         for target in self.targets:
             drives |= {(target.facts.host, serial) for serial in target.facts.controllers}
-        known = {host for host, _ in (*drives, *read)}
+        known = {host for host, _ in drives} | {each.host for each in energies}
         for target in self.targets:
             if target.facts.host not in known:
-                drives |= {(target.facts.host, device) for device in target.facts.devices}
-        return sorted((host, drive) for host, drive in drives - read if host in hosts)
+                devices = target.facts.devices or ("the target",)
+                drives |= {(target.facts.host, device) for device in devices}
+        return sorted(
+            (host, drive)
+            for host, drive in drives
+            if host in hosts and self.drive_of(host, drive) not in read
+        )
 
     def timed_windows(self, *, parts: bool = True) -> Sequence[PhaseWindow]:
         """Return the windows that metrics and energy are computed from.

@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from wattload.core.base_models import fields_of
-from wattload.core.power import Scope
-from wattload.core.record.energy import EnergyRecord, PowerSection
+from wattload.core.record.energy import EnergyRecord
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 
@@ -21,7 +20,7 @@ from wattload.core.record.run import RunRecord
 def summary_of(record: RunRecord) -> dict[str, Any]:
     return {
         "moved_bytes": moved_bytes(record.windows),
-        "drive_energy": drive_energy(record.power, record.windows, _unread(record)),
+        "drive_energy": drive_energy(record),
         "metrics": {
             metric.name: {
                 "value": metric.value,
@@ -78,39 +77,28 @@ def moved_bytes(windows: Sequence[PhaseWindow]) -> int:
     return sum(window.read_bytes + window.written_bytes for window in timed)
 
 
-def _unread(record: RunRecord) -> list[str]:
-    """Return the drives, with their hosts, that lack an energy in a timed phase."""
-    phases = dict.fromkeys(window.name for window in record.timed_windows(parts=False))
-    unread = {each for phase in phases for each in record.unread_drives(phase)}
-    return [f"{drive} of {host}" for host, drive in sorted(unread)]
-
-
-def drive_energy(
-    power: PowerSection, windows: Sequence[PhaseWindow], unread: Sequence[str]
-) -> dict[str, Any]:
+def drive_energy(record: RunRecord) -> dict[str, Any]:
     """Return the drives' energy in all timed phases, in the windows and for the work, in joules.
 
-    Figures that are unknown are ``None``, with a reason in ``missing``: all of them if drives are
-    ``unread``. Parts of phases are left out. Phases that overlap have no sum: it would count energy
-    twice. Uncertainties add up (worst case). The energy for the work has the tails that phases
-    have. If a drive's last phase has none, it is unknown; what an earlier phase left behind for the
-    next one is in that one's window.
+    Figures that are unknown are ``None``, with a reason in ``missing``: all of them if a drive's
+    is. Parts of phases are left out. Phases that overlap have no sum: it would count energy twice.
+    Uncertainties add up (worst case). The energy for the work has the tails that phases have. If a
+    drive's last phase has none, it is unknown; what an earlier phase left behind for the next one
+    is in that one's window.
     """
-    timed = [window for window in windows if window.timed and not window.is_part]
-    names = {(window.host, window.name) for window in timed}
-    parts = [
-        energy
-        for energy in power.energy
-        if energy.chosen and energy.scope is Scope.DRIVE and (energy.host, energy.phase) in names
-    ]
+    timed = record.timed_windows(parts=False)
+    phases = dict.fromkeys(window.name for window in timed)
+    parts = [energy for phase in phases for energy in record.drive_energies(phase)]
+    unread = sorted({drive for phase in phases for drive in record.unread_drives(phase)})
     if not parts or unread or _share_time(timed):
-        reason = "phases ran at the same time" if parts else power.unmeasured_text
+        reason = "phases ran at the same time" if parts else record.power.unmeasured_text
         if parts and unread:
-            reason = f"no energy figure for {', '.join(unread)}"
+            names = ", ".join(f"{drive} of {host}" for host, drive in unread)
+            reason = f"no energy figure for {names}"
         return fields_of(dict.fromkeys(_FIGURES, (None, reason)))
     known = [_of_energy(part) for part in parts]
     last = {
-        (part.host, part.device): index
+        record.drive_of(part.host, part.device): index
         for index, part in sorted(enumerate(parts), key=lambda item: item[1].end_ns)
     }
     figures = {}
