@@ -37,7 +37,7 @@ from wattload.reports.stats.summary import (
     first_screen,
 )
 from wattload.results.labels import workload_title
-from wattload.results.quantity import counted, listed
+from wattload.results.quantity import counted, listed, one_unit
 from wattload.results.reading import view_named
 
 LONGEST_LIST = 5
@@ -266,7 +266,7 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
         _first_table(subject, screen),
         f"Drive energy: {screen.no_power}." if screen.no_power else screen.measurand,
         *_drive_limits(subject),
-        *_hosts(subject),
+        *_hosts(subject, screen),
         *_caveats(subject, screen),
         *(_tables(subject) if full else ()),
         f"Made by wattload {_markdown_text(versions)} from {counted(len(subject.runs), 'record')}; "
@@ -402,14 +402,16 @@ def _drive_limits(subject: Subject) -> Iterator[str]:
             yield _markdown_text(f"{workload_title(group.workload)}: {sentences}")
 
 
-def _hosts(subject: Subject) -> Iterator[str]:
+def _hosts(subject: Subject, screen: FirstScreen) -> Iterator[str]:
     """Yield what each host did in a run of each arm, if arms and hosts are few."""
     for group in subject.groups if len(subject.arms) <= 2 else ():  # noqa: PLR2004 - as a pair
         for arm, runs in group.arms.items():
             run = representative_run(subject, runs) or runs[0]
             if len(run.record.hosts) > HOSTS_MAX:
                 continue
-            for block in host_blocks(run.record):
+            with one_unit(Unit.JOULES, screen.energy_scale):
+                blocks = host_blocks(run.record)
+            for block in blocks:
                 match block:
                     case Paragraph():
                         yield _markdown_text(f"{arm}: {block.text}")

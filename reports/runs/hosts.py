@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattload.core.record.run import RunRecord
@@ -12,6 +12,7 @@ from wattload.core.units import NS_PER_S
 from wattload.reports.runs.energy import Energy, phase_energies, whole_energy
 from wattload.reports.runs.phases import leading
 from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import counted, listed
 
 SAME_END_SHARE = 0.01
 """Hosts that end a phase within this share of its length are equally late."""
@@ -24,6 +25,10 @@ SIMILAR_BYTES_SHARE = 0.1
 
 SAME_RATE_SHARE = 0.05
 """Rates of hosts that differ by up to this share are the same."""
+
+
+_NAMED_MAX = 4
+"""The most hosts that a sentence names; of more, it has only their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,11 @@ class Ends:
 
 def _alike(moved_bytes: Collection[int], share: float = SAME_BYTES_SHARE) -> bool:
     return min(moved_bytes) >= (1 - share) * max(moved_bytes)
+
+
+def names_text(hosts: Sequence[str]) -> str:
+    """Return the names of hosts as in a sentence, or the number of many."""
+    return listed(list(hosts)) if len(hosts) <= _NAMED_MAX else counted(len(hosts), "host")
 
 
 @cache_by_identity

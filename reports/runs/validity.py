@@ -6,11 +6,12 @@ to the record's own checks. They detect files that were damaged, or edited by ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from wattload.core.record.file import SealState
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
+from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
 
 TRACES = ("throughput", "power")
@@ -69,6 +70,43 @@ def counted_checks(run: Run, of_files: Sequence[Check]) -> list[Check]:
     return [*run.record.checks, *(check for check in of_files if check.verdict != "pass")]
 
 
+def split_name(record: RunRecord, check: str) -> tuple[str, str]:
+    """Return the name of a check without its host and that one's drive, and the host.
+
+    The host is empty, and the name is whole, in a run of one host and for a check of the run.
+    """
+    hosts = [each.facts.name for each in record.hosts] if len(record.hosts) > 1 else []
+    host = next((host for host in hosts if check.endswith(f"_{host}")), "")
+    if not host:
+        return check, ""
+    name = check.removesuffix(f"_{host}")
+    drives = {each.facts.serial for each in record.controllers if each.facts.host == host}
+    drives |= {each.device for each in record.power.energy if each.host == host}
+    for drive in drives:
+        name = f"{name}_".replace(f"_{drive}_", "_").removesuffix("_")
+    return name, host
+
+
+def of_hosts(record: RunRecord, checks: Iterable[Check]) -> list[Check]:
+    """Return checks, those of several hosts as one with these in its name, and an example."""
+    found: dict[tuple[str, Verdict], dict[str, list[Check]]] = {}
+    for check in checks:
+        name, host = split_name(record, check.name)
+        found.setdefault((name, check.verdict), {}).setdefault(host, []).append(check)
+    joined = []
+    for (name, _), own in found.items():
+        same = [check for of_host in own.values() for check in of_host]
+        if len(own) > 1:
+            example = "e.g. " if len({check.sentence for check in same}) > 1 else ""
+            changes = {
+                "name": f"{name} on {names_text([*own])}",
+                "sentence": f"{example}{same[0].sentence}",
+            }
+            same = [same[0].model_copy(update=changes)]
+        joined += same
+    return joined
+
+
 WARM_UP = "it is a warm-up run"
 _ENDED = {"failed": "the run failed", "aborted": "the run was aborted"}
 _DONE = {"fail": "failed", "not_checked": "was not checked"}
@@ -87,26 +125,29 @@ def faults(run: Run, of_files: Sequence[Check]) -> tuple[str, ...]:
     if record.status != "complete":
         how, why = ending(record)
         found.append(f"{how}: {why}")
+    failed = (check for check in record.checks if check.fails_run)
     found += [
-        f"the check {check.name} failed: {check.sentence}"
-        for check in record.checks
-        if check.fails_run
+        f"the check {check.name} failed: {check.sentence}" for check in of_hosts(record, failed)
     ]
     found += [_broken(check) for check in of_files if check.verdict == "fail"]
-    found += [
-        f"the mandatory check {check.name} is missing: {check.sentence}"
+    missing = (
+        check
         for check in (*record.checks, *of_files)
         if check.bars_verdict and not check.is_of_power
+    )
+    found += [
+        f"the mandatory check {check.name} is missing: {check.sentence}"
+        for check in of_hosts(record, missing)
     ]
     return tuple(found)
 
 
 def energy_faults(run: Run, of_files: Sequence[Check]) -> tuple[str, ...]:
     """Return why a run's energy is not compared, in addition to the faults of the run."""
+    found = (check for check in (*run.record.checks, *of_files) if check.bars_energy)
     return tuple(
         f"the check {check.name} {_DONE[check.verdict]}: {check.sentence}"
-        for check in (*run.record.checks, *of_files)
-        if check.bars_energy
+        for check in of_hosts(run.record, found)
     )
 
 

@@ -15,10 +15,11 @@ from wattload.reports.runs.hosts import (
     Ends,
     HostShare,
     ends_of,
+    names_text,
     rows_of,
 )
 from wattload.reports.sections.first import tracks_of
-from wattload.reports.sections.wording import anchor, names_text
+from wattload.reports.sections.wording import anchor
 from wattload.reports.stats.subject import Group, Subject, lettered
 from wattload.results.labels import label, workload_title
 from wattload.results.quantity import (
@@ -74,10 +75,13 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
     known = [each.energy for each in rows if each.energy is not None]
     has_energy = any(energy_text(energy) != MISSING for energy in known)
     measurand = "for the work" if any(e.work_j is not None for e in known) else "in the window"
+    both = "read and write " if whole.read_bytes and whole.written_bytes else ""
     values: dict[str, Callable[[HostShare], str | Cell]] = {
         "host": lambda each: each.name,
         "#ranks": lambda each: str(each.rank_count),
-        "drives": lambda each: drives_text(each) if each is not whole else "",
+        "drives": lambda each: (
+            counted(len(each.drives), "drive") if each is whole else drives_text(each)
+        ),
         **(
             {"#read": lambda each: quantity(each.read_bytes, Unit.BYTES)}
             if whole.read_bytes
@@ -88,7 +92,7 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
             if whole.written_bytes
             else {}
         ),
-        "#rate while active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
+        f"#{both}rate while active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
         **(
             {
                 f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand),
@@ -97,7 +101,7 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
             if has_energy
             else {}
         ),
-        "#clock known to ±": lambda each: clock_text(record, each).removeprefix("± "),
+        "#clock": lambda each: clock_text(record, each),
     }
     words = {each.words for each in known if each.evidence is not Evidence.NONE}
     notes = [
@@ -106,7 +110,7 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
     ]
     if has_energy:
         notes.append(f"Energy: {'; '.join(sorted(words))}.")
-        notes.append("Mean power: of drives while their host was active; it adds up.")
+        notes.append("Mean power: of the drives while their host was active; it adds up.")
         notes.append(shared_text(record))
     notes.append("Clock: how far a host's times may be off on the first host's clock.")
     return listing("By host", rows, values, " ".join(filter(None, notes)))

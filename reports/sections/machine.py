@@ -33,10 +33,10 @@ from wattload.reports.blocks import (
     listing,
     row,
 )
+from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import (
     hosts_text,
-    names_text,
     sentence_of,
     target_text,
     unique,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
+from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.validity import split_name
 from wattload.reports.stats.subject import LETTERS, Subject
 from wattload.results.quantity import counted, listed, quantity, whole
 
@@ -31,9 +33,6 @@ _TONES: dict[str, Tone] = {
     _NOT_APPLICABLE: "quiet",
 }
 """Tones of the results of checks, in the order in which they are counted."""
-
-_NAMED_MAX = 4
-"""The most hosts that a sentence names; of more, it has only their number."""
 
 _ANCHOR_MAX = 96
 """Characters of an anchor; sections and charts append to it."""
@@ -87,31 +86,9 @@ def hosts_text(record: RunRecord) -> str:
     return listed(words) or "no recorded host"
 
 
-def names_text(hosts: Sequence[str]) -> str:
-    """Return the names of hosts as in a sentence, or the number of many."""
-    return listed(list(hosts)) if len(hosts) <= _NAMED_MAX else counted(len(hosts), "host")
-
-
 def device_text(record: RunRecord, host: str, device: str) -> str:
     """Return a device of a host, which is named in a run of several."""
     return device if len(record.hosts) == 1 else f"{device} of {host}"
-
-
-def split_name(record: RunRecord, check: str) -> tuple[str, str]:
-    """Return the name of a check without its host and that one's drive, and the host.
-
-    The host is empty, and the name is whole, in a run of one host and for a check of the run.
-    """
-    hosts = [each.facts.name for each in record.hosts] if len(record.hosts) > 1 else []
-    host = next((host for host in hosts if check.endswith(f"_{host}")), "")
-    if not host:
-        return check, ""
-    name = check.removesuffix(f"_{host}")
-    drives = {each.facts.serial for each in record.controllers if each.facts.host == host}
-    drives |= {each.device for each in record.power.energy if each.host == host}
-    for drive in drives:
-        name = f"{name}_".replace(f"_{drive}_", "_").removesuffix("_")
-    return name, host
 
 
 def joined_names(checks: Iterable[str], record: RunRecord) -> list[str]:
@@ -124,22 +101,6 @@ def joined_names(checks: Iterable[str], record: RunRecord) -> list[str]:
         next(iter(own.values())) if len(own) == 1 else f"{name} ({counted(len(own), 'host')})"
         for name, own in found.items()
     ]
-
-
-def failed_texts(record: RunRecord) -> Iterator[str]:
-    """Yield each failed check with its finding; those of several hosts are one, with an example."""
-    found: dict[str, dict[str, list[Check]]] = {}
-    for check in record.checks:
-        if check.verdict == "fail":
-            name, host = split_name(record, check.name)
-            found.setdefault(name, {}).setdefault(host, []).append(check)
-    for name, own in found.items():
-        checks = [check for of_host in own.values() for check in of_host]
-        if len(own) > 1:
-            example = "e.g. " if len({check.sentence for check in checks}) > 1 else ""
-            yield f"{name} ({names_text([*own])}): {example}{checks[0].sentence}"
-        else:
-            yield from (f"{check.name}: {check.sentence}" for check in checks)
 
 
 def unique(texts: Iterable[str]) -> list[str]:

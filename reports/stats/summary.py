@@ -25,6 +25,7 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.hosts import ends_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
+from wattload.reports.runs.validity import of_hosts
 from wattload.reports.stats.bars import (
     NO_VALID_RUN,
     NOT_MEASURED,
@@ -477,8 +478,9 @@ def _failed(subject: Subject) -> tuple[FailedCheck, ...]:
             counts=is_compared(subject, run),
         )
         for run in subject.runs
-        for check in subject.checks(run)
-        if check.verdict == "fail"
+        for check in of_hosts(
+            run.record, (each for each in subject.checks(run) if each.verdict == "fail")
+        )
     ]
     return tuple(sorted(found, key=lambda each: not each.counts))
 

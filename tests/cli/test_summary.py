@@ -112,9 +112,9 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
     assert last.startswith(
         "cyd: 2 ranks, MICRON_6550_MTFDLAL61T4TGA S4EVNX0R900002, 48.00 GB read, 1.200 GB/s, "
     )
-    assert last.endswith(" J, clock ± 0.10 ms")
+    assert last.endswith(" Wh, clock ± 0.10 ms")
     assert [line for line in lines if line.startswith("failed ")] == [
-        "failed    device_bytes_read (ada, bob and cyd): e.g. This is device_bytes_read_ada.",
+        "failed    device_bytes_read on ada, bob and cyd: e.g. This is device_bytes_read_ada.",
         "failed    alone_bob: This is alone_bob.",
     ]
     assert "warned    short_run_read (3 hosts)" in lines

@@ -207,7 +207,7 @@ def test_checks_that_several_hosts_fail_are_one_line(
     assert call(check, write_made_run(tmp_path / "run", record, traces)) == 3
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail ")]
     assert [line[15:].partition(" The device moved ")[0] for line in lines] == [
-        "device_bytes_read_read (ada, bob and cyd): e.g."
+        "device_bytes_read_read on ada, bob and cyd: e.g."
     ]
 
 

@@ -225,35 +225,30 @@ def _progress(record: RunRecord) -> Iterator[str]:
 def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[Found]]:
     """Return the checks of all runs by verdict, name and sentence, worst first.
 
-    Of several hosts, checks differ in their figures only: they are one line. So are those of
-    several runs that did not fail.
+    Of several runs or hosts, checks that did not fail differ in their figures only: they are one
+    line.
     """
-    from wattload.reports.sections.wording import split_name
+    from wattload.reports.runs.validity import of_hosts, split_name
 
     found: dict[tuple[Verdict, str, str], list[Found]] = {}
     for each in judged:
-        for check in each.checks:
-            name, host = split_name(each.run.record, check.name)
-            if check.verdict == "fail":
-                said = each.run.id if host else check.sentence
-            else:
-                said = check.cause if host or len(judged) > 1 else check.sentence
+        record = each.run.record
+        for check in of_hosts(record, (c for c in each.checks if c.verdict == "fail")):
+            key = check.verdict, check.name, check.sentence
+            found.setdefault(key, []).append((each.run.id, "", check))
+        for check in (c for c in each.checks if c.verdict != "fail"):
+            name, host = split_name(record, check.name)
+            said = check.cause if host or len(judged) > 1 else check.sentence
             found.setdefault((check.verdict, name, said), []).append((each.run.id, host, check))
     return dict(sorted(found.items(), key=lambda item: _ORDER.index(item[0][0])))
 
 
 def _finding(name: str, rows: Sequence[Found], run_count: int) -> Text:
     """Return the line of equal checks: verdict, name, who has it, and the sentence."""
-    from wattload.reports.sections.wording import names_text, unique
-
     _, _, check = rows[0]
     runs = {run_id: {host for each, host, _ in rows if each == run_id} for run_id, _, _ in rows}
-    if (host_count := max(map(len, runs.values()))) == 1:
-        name = ", ".join(unique(each.name for *_, each in rows))
-    elif check.verdict == "fail":
-        name += f" ({names_text(unique(host for _, host, _ in rows))})"
-    else:
-        name += f" ({host_count} hosts)"
+    host_count = max(map(len, runs.values()))
+    name = check.name if host_count == 1 else f"{name} ({host_count} hosts)"
     which = ""
     if run_count > 1:
         which = f" ({'all' if len(runs) == run_count else len(runs)} runs)"

@@ -29,9 +29,10 @@ from wattload.reports.runs.energy import (
     tail_text,
     whole_energy,
 )
-from wattload.reports.runs.hosts import HostShare, shares_of
+from wattload.reports.runs.hosts import HostShare, shares_of, whole_share
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
+from wattload.reports.runs.validity import of_hosts
 from wattload.reports.sections.hosts import (
     HOSTS_MAX,
     clock_text,
@@ -42,7 +43,6 @@ from wattload.reports.sections.hosts import (
 )
 from wattload.reports.sections.wording import (
     check_counts,
-    failed_texts,
     joined_names,
     target_text,
     unique,
@@ -61,7 +61,9 @@ from wattload.results.quantity import (
     cpu_per_byte,
     listed,
     number,
+    one_unit,
     quantity,
+    scale_for,
     with_uncertainty,
 )
 from wattload.results.reading import run_of, view_of
@@ -254,10 +256,12 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
 
 def host_lines(record: RunRecord) -> Iterator[Line]:
     """Yield how the hosts of a run of several ended and, of a few, what each of them did."""
-    shares = shares_of(record)
-    texts = map(printable, (ends_text(record), *_shares(record, shares), shared_text(record)))
+    shares, whole = shares_of(record), whole_share(record).energy
+    joules = (whole.work_j, whole.energy_j, whole.upper_j) if whole is not None else ()
+    with one_unit(Unit.JOULES, scale_for(Unit.JOULES, *joules)):
+        texts = [ends_text(record), *_shares(record, shares), shared_text(record)]
     for index, text in enumerate(filter(None, texts)):
-        yield Line("" if index else "hosts", text)
+        yield Line("" if index else "hosts", printable(text))
 
 
 def _shares(record: RunRecord, shares: Sequence[HostShare]) -> Iterator[str]:
@@ -342,8 +346,8 @@ def _unknown_margin(record: RunRecord, energy: Energy) -> str:
 def failures(record: RunRecord) -> Iterator[Line]:
     """Yield each failed check with its finding, then the names of the others to look at."""
     checks = record.checks
-    for text in failed_texts(record):
-        yield Line("  failed", printable(text), "bold red")
+    for check in of_hosts(record, (check for check in checks if check.verdict == "fail")):
+        yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
     warned = [check.name for check in checks if check.verdict == "warn"]
     if warned:
         yield Line("  warned", printable(", ".join(joined_names(warned, record))), "yellow")
