@@ -41,11 +41,21 @@ def test_all_differences_are_listed_at_once(cluster: Cluster) -> None:
         assert not list(cluster.files(name, DRIVE).glob("*wattload*"))
 
 
-@pytest.mark.parametrize("runs", ["repeat=1", "repeat=2"])
-def test_faults_of_every_kind_are_one_list(cluster: Cluster, runs: str) -> None:
+@pytest.mark.parametrize(
+    ("runs", "target", "unmounted"),
+    [
+        ("repeat=1", DRIVE, " is on the file system of /, and on node1 on one that is mounted at "),
+        ("repeat=2", f"{DRIVE}/data", " does not exist; create the directory "),
+    ],
+)
+def test_faults_of_every_kind_are_one_list(
+    cluster: Cluster, runs: str, target: str, unmounted: str
+) -> None:
     """Another version, no trace of power and no space on the second host, no drive on the third."""
     changed(cluster, "node2", "import wattload\nwattload.__version__ = '0.0.9'\n")
     trace = "/tmp/power.csv"
+    for host in NAMES:
+        cluster.on(host, "mkdir", "-p", target)
     for host in ("node1", "node3"):
         cluster.files(host, trace).write_text("# evidence: measured\ntime_s,power_w\n0,5\n99,5\n")
     fill = f"fallocate -l $(($(stat -f -c %a*%S {DRIVE}) - 30000000)) {DRIVE}/full"
@@ -53,7 +63,7 @@ def test_faults_of_every_kind_are_one_list(cluster: Cluster, runs: str) -> None:
     cluster.on("node3", "umount", DRIVE)
     settings = ("workload=unet3d", "scale=demo", "power=replay", f"power.replay.path={trace}")
     try:
-        done = cluster.mpirun(*settings, runs, PYTHONPATH=f"{SITE}:{ROOT}")
+        done = cluster.mpirun(*settings, runs, f"target.path={target}", PYTHONPATH=f"{SITE}:{ROOT}")
     finally:
         cluster.on("node3", "mount", "-o", "loop", f"/mnt/{cluster.folder.name}.image", DRIVE)
     lines = done.stderr.splitlines()
@@ -61,9 +71,9 @@ def test_faults_of_every_kind_are_one_list(cluster: Cluster, runs: str) -> None:
     assert len(lines) == 4, done.stderr
     assert lines[0].startswith("wattload: node2: wattload is 0.0.9")
     assert lines[1].startswith(f"  also        node2: {trace}")
-    assert lines[2].startswith(f"  also        node2: {DRIVE} has ")
+    assert lines[2].startswith(f"  also        node2: {target} has ")
     assert "must stay free; free some space" in lines[2]
-    assert lines[3].startswith(f"  also        node3: {DRIVE} is on the file system of /, and on")
+    assert lines[3].startswith(f"  also        node3: {target}{unmounted}")
     for name in NAMES:
         assert not list(cluster.files(name, RUNS).glob("*-*"))
         assert not list(cluster.files(name, DRIVE).glob("*wattload*"))

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Protocol, Self
 
 from pydantic_core import from_json
 
-from wattload.core.errors import ForeignFileError, RecordError
+from wattload.core.errors import ForeignFileError, RecordError, TargetError
 from wattload.core.files import FOLDER_MODE, choose_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE
@@ -52,15 +52,16 @@ def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: i
     """Return a digest that identifies a run: its settings, the drives under its targets, the code.
 
     Another drive at the same mount point, another directory behind the same variable or a new
-    commit gives another key.
+    commit gives another key. That of targets which can't be used matters to nobody.
     """
     require_target_kind(config)
-    targets = config.target.resolve(host="", try_direct_io=False)
-    where = [
-        (str(target.path), target.facts.devices, target.facts.controllers)
-        + ((target.facts.file_system.source,) if target.facts.file_system else ())
-        for target in targets
-    ]
+    where: list[tuple[Any, ...]] = []
+    with suppress(TargetError):  # the run raises it, with all else that is wrong
+        where = [
+            (str(target.path), target.facts.devices, target.facts.controllers)
+            + ((target.facts.file_system.source,) if target.facts.file_system else ())
+            for target in config.target.resolve(host="", try_direct_io=False)
+        ]
     software = software_facts()
     code = (software.wattload, software.git_commit)
     settings = {key: value for key, value in config_values.items() if key != "repeat"}
