@@ -244,14 +244,15 @@ def _device_rates(trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:
 
 def _drawn_sources(record: RunRecord) -> frozenset[Meter]:
     """Return the meters of a run's energy; all of drives if it has none."""
-    chosen = {meter_of(energy) for energy in record.power.energy if energy.chosen}
+    phases = {energy.phase for energy in record.power.energy}
+    counted = {meter_of(each) for phase in phases for each in record.drive_energies(phase)}
     scopes = {
         (source.host, source.name, source.device): source.facts.scope
         for source in record.power.sources
         if source.used and source.facts is not None
     }
     drives = {key for key, scope in scopes.items() if scope is Scope.DRIVE}
-    return frozenset(chosen & drives or drives)
+    return frozenset(counted & drives or drives)
 
 
 def _watts(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Line]:

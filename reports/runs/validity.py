@@ -88,20 +88,23 @@ def split_name(record: RunRecord, check: str) -> tuple[str, str]:
 
 
 def of_hosts(record: RunRecord, checks: Iterable[Check]) -> list[Check]:
-    """Return checks, those of several hosts as one with these in its name, and an example."""
-    found: dict[tuple[str, Verdict], dict[str, list[Check]]] = {}
+    """Return checks, those of several hosts as one, with an example if their sentences differ.
+
+    Its name ends with the hosts: ``short_run_read (all 3 hosts)``.
+    """
+    found: dict[tuple[str, Verdict, str], dict[str, list[Check]]] = {}
     for check in checks:
         name, host = split_name(record, check.name)
-        found.setdefault((name, check.verdict), {}).setdefault(host, []).append(check)
+        of_name = found.setdefault((name, check.verdict, check.cause), {})
+        of_name.setdefault(host, []).append(check)
     joined = []
-    for (name, _), own in found.items():
+    for (name, *_), own in found.items():
         same = [check for of_host in own.values() for check in of_host]
         if len(own) > 1:
+            is_all = len(own) == len(record.hosts)
+            hosts = f"all {len(own)} hosts" if is_all else names_text([*own])
             example = "e.g. " if len({check.sentence for check in same}) > 1 else ""
-            changes = {
-                "name": f"{name} on {names_text([*own])}",
-                "sentence": f"{example}{same[0].sentence}",
-            }
+            changes = {"name": f"{name} ({hosts})", "sentence": f"{example}{same[0].sentence}"}
             same = [same[0].model_copy(update=changes)]
         joined += same
     return joined

@@ -263,7 +263,7 @@ def power_table(record: RunRecord) -> Table | None:
         if energy.max_interval_w is not None
     ]
     titles = dict.fromkeys(title for cells in rows for title in cells)
-    kept = [title for title in titles if any(_is_figure(each.get(title)) for each in rows)]
+    kept = [title for title in titles if any(is_figure(each.get(title)) for each in rows)]
     if not rows:
         return None
     formulas = [
@@ -279,7 +279,8 @@ def power_table(record: RunRecord) -> Table | None:
     )
 
 
-def _is_figure(cell: str | Cell | None) -> bool:
+def is_figure(cell: str | Cell | None) -> bool:
+    """Return whether a cell has a text that is not a dash."""
     return cell is not None and (cell.text if isinstance(cell, Cell) else cell) != MISSING
 
 

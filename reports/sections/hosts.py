@@ -18,6 +18,7 @@ from wattload.reports.runs.hosts import (
     names_text,
     rows_of,
 )
+from wattload.reports.sections.energy import is_figure
 from wattload.reports.sections.first import tracks_of
 from wattload.reports.sections.wording import anchor
 from wattload.reports.stats.subject import Group, Subject, lettered
@@ -63,17 +64,14 @@ def _blocks(track: Track, group: Group) -> Iterator[Block]:
 def host_blocks(record: RunRecord) -> list[Block]:
     """Return a row for each host with a total, and how they ended; empty for a single host."""
     rows = rows_of(record)
-    if not rows:
-        return []
-    text = ends_text(record)
-    return [*([Paragraph(text)] if text else []), hosts_table(record, rows)]
+    text = " ".join(filter(None, (ends_text(record), shared_text(record))))
+    return [*([Paragraph(text)] if text else []), *([hosts_table(record, rows)] if rows else [])]
 
 
 def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
-    """Return a table of hosts, the last row of which is their total."""
+    """Return a table of hosts, the last row of which is their total, without empty columns."""
     whole = rows[-1]
     known = [each.energy for each in rows if each.energy is not None]
-    has_energy = any(energy_text(energy) != MISSING for energy in known)
     measurand = "for the work" if any(e.work_j is not None for e in known) else "in the window"
     both = "read and write " if whole.read_bytes and whole.written_bytes else ""
     values: dict[str, Callable[[HostShare], str | Cell]] = {
@@ -82,44 +80,34 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
         "drives": lambda each: (
             counted(len(each.drives), "drive") if each is whole else drives_text(each)
         ),
-        **(
-            {"#read": lambda each: quantity(each.read_bytes, Unit.BYTES)}
-            if whole.read_bytes
-            else {}
-        ),
-        **(
-            {"#written": lambda each: quantity(each.written_bytes, Unit.BYTES)}
-            if whole.written_bytes
-            else {}
-        ),
+        "#read": lambda each: quantity(each.read_bytes or None, Unit.BYTES),
+        "#written": lambda each: quantity(each.written_bytes or None, Unit.BYTES),
         f"#{both}rate while active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
-        **(
-            {
-                f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand),
-                "#mean power": lambda each: power_text(each.energy) if each.energy else MISSING,
-            }
-            if has_energy
-            else {}
-        ),
+        f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand),
+        "#mean power": lambda each: power_text(each.energy) if each.energy else MISSING,
         "#clock": lambda each: clock_text(record, each),
     }
+    shown = {
+        title: value
+        for title, value in values.items()
+        if any(is_figure(value(row)) for row in rows)
+    }
     words = {each.words for each in known if each.evidence is not Evidence.NONE}
-    notes = [
+    note = (
         "In timed phases. A host is active while any of its ranks is in one. Its rate is over that "
-        "time, and the total's until the last host ended: the hosts' rates do not add up to it."
-    ]
-    if has_energy:
-        notes.append(f"Energy: {'; '.join(sorted(words))}.")
-        notes.append("Mean power: of the drives while their host was active; it adds up.")
-        notes.append(shared_text(record))
-    notes.append("Clock: how far a host's times may be off on the first host's clock.")
-    return listing("By host", rows, values, " ".join(filter(None, notes)))
+        "time, and the total's until the last host ended: the hosts' rates do not add up to it. "
+    )
+    if words:
+        note += f"Energy: {'; '.join(sorted(words))}. Mean power: of the drives while their host "
+        note += "was active; it adds up. "
+    note += "Clock: how far a host's times may be off on the first host's clock."
+    return listing("By host", rows, shown, note)
 
 
 def shared_text(record: RunRecord) -> str:
     """Return which drives several hosts use; empty without any."""
     return " ".join(
-        f"{names_text(hosts)} use one drive, {serial}: the total has its energy once."
+        f"{names_text(hosts)} use the same drive, {serial}: the total has its energy once."
         for serial, hosts in record.shared_drives.items()
     )
 

@@ -32,12 +32,11 @@ from wattload.reports.runs.energy import (
     tail_text,
 )
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.validity import WARM_UP, ending
+from wattload.reports.runs.validity import WARM_UP, ending, of_hosts
 from wattload.reports.sections.wording import (
     check_counts,
     checks_tally,
     count_remarks,
-    joined_names,
     result_cell,
     sentence_of,
     unique,
@@ -143,10 +142,10 @@ def _checks(subject: Subject) -> Iterator[Block]:
     passed = {name for name, checks in found.items() if _worst(checks).verdict == "pass"}
     if passed:
         of_runs = [
-            joined_names([each.name for each in record.checks if each.name in passed], record)
+            of_hosts(record, (check for check in record.checks if check.name in passed))
             for record in (run.record for run in subject.runs)
         ]
-        names = unique(name for own in of_runs for name in own)
+        names = unique(check.name for own in of_runs for check in own)
         text = ", ".join(name.replace("_", " ") for name in names)
         yield Fold(
             f"{counted(len(passed), 'check')} passed in every run",

@@ -14,7 +14,6 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
 from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.validity import split_name
 from wattload.reports.stats.subject import LETTERS, Subject
 from wattload.results.quantity import counted, listed, quantity, whole
 
@@ -89,18 +88,6 @@ def hosts_text(record: RunRecord) -> str:
 def device_text(record: RunRecord, host: str, device: str) -> str:
     """Return a device of a host, which is named in a run of several."""
     return device if len(record.hosts) == 1 else f"{device} of {host}"
-
-
-def joined_names(checks: Iterable[str], record: RunRecord) -> list[str]:
-    """Return the names of checks, those of several hosts as one: ``short_run_read (3 hosts)``."""
-    found: dict[str, dict[str, str]] = {}
-    for check in checks:
-        name, host = split_name(record, check)
-        found.setdefault(name, {})[host] = check
-    return [
-        next(iter(own.values())) if len(own) == 1 else f"{name} ({counted(len(own), 'host')})"
-        for name, own in found.items()
-    ]
 
 
 def unique(texts: Iterable[str]) -> list[str]:

@@ -114,10 +114,10 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
     )
     assert last.endswith(" Wh, clock ± 0.10 ms")
     assert [line for line in lines if line.startswith("failed ")] == [
-        "failed    device_bytes_read on ada, bob and cyd: e.g. This is device_bytes_read_ada.",
+        "failed    device_bytes_read (all 3 hosts): e.g. This is device_bytes_read_ada.",
         "failed    alone_bob: This is alone_bob.",
     ]
-    assert "warned    short_run_read (3 hosts)" in lines
+    assert "warned    short_run_read (all 3 hosts)" in lines
     assert lines[-3:] == [
         "details     on ada: wattload check /runs/one",
         "record      ada:/runs/one/record.json",

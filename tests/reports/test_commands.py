@@ -191,8 +191,8 @@ def test_check_of_several_hosts_folds_what_they_share_and_names_the_one_that_fai
     for line in lines[5:]:
         names[line[:15].strip()].append(line[15:].partition(": ")[0])
     assert names["fail"] == ["device_bytes_read_read_cyd"]
-    assert "device_bytes_read_read (2 hosts)" in names["pass"]
-    assert "energy_tail_read_meter (3 hosts)" in names["pass"]
+    assert "device_bytes_read_read (ada and bob)" in names["pass"]
+    assert "energy_tail_read_meter (all 3 hosts)" in names["pass"]
 
 
 def test_checks_that_several_hosts_fail_are_one_line(
@@ -207,7 +207,7 @@ def test_checks_that_several_hosts_fail_are_one_line(
     assert call(check, write_made_run(tmp_path / "run", record, traces)) == 3
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail ")]
     assert [line[15:].partition(" The device moved ")[0] for line in lines] == [
-        "device_bytes_read_read on ada, bob and cyd: e.g."
+        "device_bytes_read_read (all 3 hosts): e.g."
     ]
 
 

@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     return RecordError.exit_code if left_out else 0
 
 
-Found = tuple[str, str, "Check"]
-"""The run of a check, its host in a run of several, and the check."""
+Found = tuple[str, "Check"]
+"""The run of a check, and the check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ def _show(
         console.print(line)
     for path, reason in left_out.items():
         console.print(Text(printable(f"{path}: {LEFT_OUT}: {reason}"), style="bold red"))
-    for (_, name, _), rows in _equal(judged).items():
-        console.print(_finding(name, rows, len(judged)))
+    for rows in _equal(judged).values():
+        console.print(_finding(rows, len(judged)))
     for line in _rules(judged):
         console.print(line)
     for result in recomputed:
@@ -225,40 +225,34 @@ def _progress(record: RunRecord) -> Iterator[str]:
 def _equal(judged: Sequence[Judged]) -> dict[tuple[Verdict, str, str], list[Found]]:
     """Return the checks of all runs by verdict, name and sentence, worst first.
 
-    Of several runs or hosts, checks that did not fail differ in their figures only: they are one
-    line.
+    Of several runs, checks that did not fail differ in their figures only: they are one line, as
+    those of several hosts are.
     """
-    from wattload.reports.runs.validity import of_hosts, split_name
+    from wattload.reports.runs.validity import of_hosts
 
     found: dict[tuple[Verdict, str, str], list[Found]] = {}
     for each in judged:
-        record = each.run.record
-        for check in of_hosts(record, (c for c in each.checks if c.verdict == "fail")):
-            key = check.verdict, check.name, check.sentence
-            found.setdefault(key, []).append((each.run.id, "", check))
-        for check in (c for c in each.checks if c.verdict != "fail"):
-            name, host = split_name(record, check.name)
-            said = check.cause if host or len(judged) > 1 else check.sentence
-            found.setdefault((check.verdict, name, said), []).append((each.run.id, host, check))
+        for check in of_hosts(each.run.record, each.checks):
+            is_same = check.verdict != "fail" and len(judged) > 1
+            key = check.verdict, check.name, check.cause if is_same else check.sentence
+            found.setdefault(key, []).append((each.run.id, check))
     return dict(sorted(found.items(), key=lambda item: _ORDER.index(item[0][0])))
 
 
-def _finding(name: str, rows: Sequence[Found], run_count: int) -> Text:
+def _finding(rows: Sequence[Found], run_count: int) -> Text:
     """Return the line of equal checks: verdict, name, who has it, and the sentence."""
-    _, _, check = rows[0]
-    runs = {run_id: {host for each, host, _ in rows if each == run_id} for run_id, _, _ in rows}
-    host_count = max(map(len, runs.values()))
-    name = check.name if host_count == 1 else f"{name} ({host_count} hosts)"
+    _, check = rows[0]
+    runs = {run_id for run_id, _ in rows}
     which = ""
     if run_count > 1:
         which = f" ({'all' if len(runs) == run_count else len(runs)} runs)"
         which = f" ({rows[0][0]})" if len(runs) == 1 else which
-    sentences = {each.sentence for *_, each in rows}
     is_passed = check.verdict == "pass" and run_count > 1
-    example = "e.g. " if len(sentences) > 1 else ""
+    is_example = len({each.sentence for _, each in rows}) > 1
+    example = "e.g. " if is_example and not check.sentence.startswith("e.g. ") else ""
     sentence = "" if is_passed else f": {example}{check.sentence}"
     word = "not_applicable" if check.cause else check.verdict
-    return _line(word, _STYLES, f"{name}{which}{sentence}")
+    return _line(word, _STYLES, f"{check.name}{which}{sentence}")
 
 
 def _line(word: str, styles: Mapping[str, str], text: str) -> Text:

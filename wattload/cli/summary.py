@@ -43,7 +43,6 @@ from wattload.reports.sections.hosts import (
 )
 from wattload.reports.sections.wording import (
     check_counts,
-    joined_names,
     target_text,
     unique,
 )
@@ -345,15 +344,16 @@ def _unknown_margin(record: RunRecord, energy: Energy) -> str:
 
 def failures(record: RunRecord) -> Iterator[Line]:
     """Yield each failed check with its finding, then the names of the others to look at."""
-    checks = record.checks
-    for check in of_hosts(record, (check for check in checks if check.verdict == "fail")):
-        yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
+    checks = of_hosts(record, record.checks)
+    for check in checks:
+        if check.verdict == "fail":
+            yield Line("  failed", printable(f"{check.name}: {check.sentence}"), "bold red")
     warned = [check.name for check in checks if check.verdict == "warn"]
     if warned:
-        yield Line("  warned", printable(", ".join(joined_names(warned, record))), "yellow")
+        yield Line("  warned", printable(", ".join(warned)), "yellow")
     unmade = [c.name for c in checks if c.verdict == "not_checked" and not c.cause]
     if unmade:
-        yield Line("  unchecked", printable(", ".join(joined_names(unmade, record))), "cyan")
+        yield Line("  unchecked", printable(", ".join(unmade)), "cyan")
 
 
 def details(record: RunRecord) -> Iterator[Line]:

@@ -224,9 +224,16 @@ def test_the_energy_of_a_drive_of_two_hosts_counts_once() -> None:
     assert (whole.mean_w, whole.keys) == (other.energy.mean_w, other.energy.keys)
     assert summary_of(record)["drive_energy"]["energy_in_window_j"] == whole.energy_j
     assert shared_text(record) == (
-        "ada and bob use one drive, S4EVNX0R900000: the total has its energy once."
+        "ada and bob use the same drive, S4EVNX0R900000: the total has its energy once."
     )
     assert shared_text(record_of()) == ""
+
+
+def test_the_power_of_a_drive_of_two_hosts_is_drawn_once(tmp_path: Path) -> None:
+    first, second = cluster_of("ada", "bob", slow="bob", **REAL)
+    record, traces = make_cluster([first, replace(second, serial=first.serial)])
+    (run,) = load_runs([write_made_run(tmp_path / "run", record, traces)])
+    assert [line.drive[0] for line in make_timeline(run).watts] == ["bob"]
 
 
 def test_one_host_can_read_the_power_of_a_drive_of_two() -> None:
