@@ -1,9 +1,11 @@
-"""``wattload run --hosts`` over several hosts."""
+"""``--hosts`` over several hosts."""
 
 from __future__ import annotations
 
+import sys
+
 from tests.run.running import run_folders
-from tools.cluster.hosts import NAMES, RUN, RUNS, VARIABLES, Cluster
+from tools.cluster.hosts import DRIVE, NAMES, RUN, RUNS, VARIABLES, Cluster
 from wattload.core.record.file import read_record
 
 ON_ALL = (*RUN, "--hosts", ",".join(NAMES), "workload=null", "power=none")
@@ -14,6 +16,13 @@ def test_one_command_runs_on_all_hosts(cluster: Cluster) -> None:
     assert done.returncode == 0, done.stderr
     (folder,) = run_folders(cluster.files("node1", RUNS))
     assert tuple(host.facts.name for host in read_record(folder).hosts) == NAMES
+
+
+def test_a_plan_is_that_of_all_hosts(cluster: Cluster) -> None:
+    words = (sys.executable, "-m", "wattload", "plan", "--hosts", ",".join(NAMES), "unet3d")
+    done = cluster.on("node1", *words, "scale=demo", f"target.path={DRIVE}", **VARIABLES)
+    assert done.returncode == 0, done.stderr
+    assert "3 (node1, node2, node3), a drive each: 3 processes do one job" in done.stdout
 
 
 def test_all_hosts_that_can_not_be_used_are_named(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""``wattload run --hosts``: the mpirun line that starts a run on several hosts."""
+"""``--hosts``: the mpirun line that starts a run, or its plan, on several hosts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ COUNT_CORES = "import os; print(len(os.sched_getaffinity(0)))"
 
 
 def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
-    """Replace this process with the mpirun that runs ``wattload run`` on hosts, or print its line.
+    """Replace this process with the mpirun that runs wattload on hosts, or print its line.
 
     Args:
         hosts: hosts separated by commas, or ``@FILE``: a hostfile of MPICH or Open MPI.
-        words: the arguments of ``wattload run``.
+        words: the arguments of wattload.
         only_prints: whether to print the line and return.
 
     Raises:
@@ -45,7 +45,7 @@ def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
     if "ranks=1" in words:
         raise ConfigError("ranks=1 makes each process a run of its own; leave out ranks or --hosts")
     processes = _read(hosts)
-    program = (sys.executable, "-P", "-m", "wattload", "run", *words)
+    program = (sys.executable, "-P", "-m", "wattload", *words)
     line = [*_mpirun(processes), *program]
     if not only_prints and "SLURM_JOB_ID" not in os.environ:  # in a job, mpirun uses srun
         _require_usable(processes)

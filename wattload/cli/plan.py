@@ -66,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"checkpoints, overhead={OVERHEAD}, the allowed share of stalls",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--hosts", metavar="HOST[:N],...", help="plan a run on several hosts, as of wattload run"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: no workload is named, a setting is unknown, missing or out of range, or the
-            run would be refused.
+            run would be refused. Or as for ``launch``.
         TargetError: the target can't be used.
         RecordError: the record is missing, unfinished, or has no write rate.
     """
@@ -85,6 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         if key != "workload":
             raise ConfigError(f"the workload comes first, before {key}=; e.g. wattload plan unet3d")
         arguments.workload = name
+    if arguments.hosts is not None:
+        from wattload.cli.hosts import launch
+
+        flags = ["--json"] if arguments.json else []
+        words = ["plan", *flags, arguments.workload, *arguments.settings]
+        return launch(arguments.hosts, words, only_prints=False)
     keys = {word.partition("=")[0] for word in arguments.settings}
     if arguments.workload != WORKLOAD or not keys <= set(KEYS):
         return _plan_run(arguments)

@@ -63,14 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _words(arguments: argparse.Namespace) -> list[str]:
-    """Return the arguments for each process that mpirun starts."""
+    """Return the arguments of wattload in each process that mpirun starts."""
     flags = {
         "-m": arguments.multirun,
         "--verbose": arguments.verbose,
         "--json": arguments.json,
         "--debug": "--debug" in sys.argv,
     }
-    return [*(flag for flag, is_set in flags.items() if is_set), *arguments.overrides]
+    return ["run", *(flag for flag, is_set in flags.items() if is_set), *arguments.overrides]
 
 
 def _print_configuration(overrides: list[str]) -> int:
