@@ -6,13 +6,17 @@ import ast
 import inspect
 import re
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from tests.context import context_at
+from wattload.core.errors import WattloadError
 from wattload.core.workload import OverHosts
-from wattload.run.compose import compose, options, workload_class
+from wattload.run.compose import build_workload, compose, options, workload_class
+from wattload.run.ranks import LocalCommunicator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "workloads.md"
 
@@ -45,3 +49,21 @@ def test_the_manual_has_what_each_workload_does_over_several_hosts() -> None:
     presets = {name: class_of(name).over_hosts for name in options("workload")}
     assert {name: presets[name] for name in listed} == listed
     assert {class_of(name) for name in listed} == {class_of(name) for name in presets}
+
+
+class Alone(LocalCommunicator):
+    """A rank whose host is the only one that plans: whatever waits for others waits for ever."""
+
+    def wait_for_ever(self, value: object = None) -> Any:
+        pytest.fail("planning waits for other ranks")
+
+    barrier = gather = all_gather = broadcast = wait_for_ever
+
+
+def test_planning_waits_for_no_other_rank(tmp_path: Path) -> None:
+    for name in options("workload"):
+        config = compose([f"workload={name}", f"target.path={tmp_path}"])[0]
+        if workload_class(config).over_hosts == "one":
+            continue
+        with suppress(WattloadError):  # it needs a GPU, or its source
+            build_workload(config).plan(context_at(tmp_path, communicator=Alone()))
