@@ -18,7 +18,7 @@ from wattload.core.base_models import Frozen
 from wattload.reports.claims.comparison import compare_claims, unmeasured_claims
 from wattload.reports.claims.papers import Paper
 from wattload.reports.runs.energy import Energy, every_energy
-from wattload.reports.runs.hosts import rows_of
+from wattload.reports.runs.hosts import shares_of
 from wattload.reports.runs.load import LeftOut, Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen
 from wattload.reports.stats.comparison import (
@@ -155,7 +155,7 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
         "checks_open": [check for check in checks if check.verdict != "pass"],
         "figures": {key: figure for key, (_, figure) in quantities(record).items()},
         "energies": every_energy(record),
-        "hosts": rows_of(record),
+        "hosts": shares_of(record),
         "paths": record.workload.paths,
         "facts": record.workload.facts,
         "loads": record.loads,

@@ -180,7 +180,7 @@ def _tails(run: Run, faults: Sequence[str]) -> Iterator[dict[str, object]]:
 
 def _by_host(run: Run) -> Iterator[dict[str, object]]:
     """Yield what each host of a run of several did, in all timed phases."""
-    for share in shares_of(run.record):
+    for share in shares_of(run.record)[:-1]:
         energy = share.energy
         for name, unit, value, uncertainty in (
             ("ranks", Unit.COUNT, share.rank_count, None),

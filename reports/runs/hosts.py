@@ -121,29 +121,23 @@ def names_text(hosts: Sequence[str]) -> str:
 
 @cache_by_identity
 def shares_of(record: RunRecord) -> tuple[HostShare, ...]:
-    """Return what each host did, in the order of the record; empty for a run of one host."""
-    if len(record.hosts) == 1:
+    """Return what each host did, in the order of the record, and what all did together.
+
+    Empty for a run of one host.
+    """
+    names = [host.facts.name for host in record.hosts]
+    if len(names) == 1:
         return ()
-    return tuple(
-        _share(
-            _of_host(record, host.facts.name), host.facts.name, _bound_s(record, host.facts.name)
-        )
-        for host in record.hosts
+    bounds_s = [_bound_s(record, name) for name in names]
+    known_s = [bound_s for bound_s in bounds_s[1:] if bound_s is not None]
+    whole_s = max(known_s) if len(known_s) == len(names) - 1 else None
+    return (
+        *(
+            _share(_of_host(record, name), name, bound_s)
+            for name, bound_s in zip(names, bounds_s, strict=True)
+        ),
+        _share(record, f"all {len(names)} hosts", whole_s),
     )
-
-
-def rows_of(record: RunRecord) -> tuple[HostShare, ...]:
-    """Return what each host did, and what all did together; empty for a run of one host."""
-    shares = shares_of(record)
-    return (*shares, whole_share(record)) if shares else ()
-
-
-def whole_share(record: RunRecord) -> HostShare:
-    """Return what all hosts did together."""
-    bounds = [_bound_s(record, host.facts.name) for host in record.hosts[1:]]
-    known = [bound for bound in bounds if bound is not None]
-    name = f"all {len(record.hosts)} hosts"
-    return _share(record, name, max(known) if known and len(known) == len(bounds) else None)
 
 
 def _of_host(record: RunRecord, host: str) -> RunRecord:

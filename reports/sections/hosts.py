@@ -16,7 +16,7 @@ from wattload.reports.runs.hosts import (
     HostShare,
     ends_of,
     names_text,
-    rows_of,
+    shares_of,
 )
 from wattload.reports.sections.energy import is_figure
 from wattload.reports.sections.first import tracks_of
@@ -63,7 +63,7 @@ def _blocks(track: Track, group: Group) -> Iterator[Block]:
 
 def host_blocks(record: RunRecord) -> list[Block]:
     """Return a row for each host with a total, and how they ended; empty for a single host."""
-    rows = rows_of(record)
+    rows = shares_of(record)
     text = " ".join(filter(None, (ends_text(record), shared_text(record))))
     return [*([Paragraph(text)] if text else []), *([hosts_table(record, rows)] if rows else [])]
 

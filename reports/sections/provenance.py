@@ -176,7 +176,11 @@ def method_section(subject: Subject) -> Section | None:
             "the rest after the job. Net: less idle power times seconds. ±: k = 2. The energy of "
             "several drives is their sum, and unknown if that of one is.",
         ),
-        ("MB/s per W", "Bytes ÷ energy over the same window, which is rate ÷ mean power."),
+        (
+            "MB/s per W",
+            "Bytes ÷ energy over the same window. This is rate ÷ mean power, unless hosts end "
+            "apart: the mean powers of drives add up, each while its host was in the phase.",
+        ),
         (
             "marks",
             f"A chart draws at most {MARKS_MAX} runs of an arm, chosen evenly by rank, with the "

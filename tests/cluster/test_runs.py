@@ -11,7 +11,7 @@ from tests.run.running import run_folders
 from tools.cluster.hosts import NAMES, RUNS, Cluster
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.hosts import rows_of
+from wattload.reports.runs.hosts import shares_of
 
 TRAINING = ("workload=unet3d", "scale=demo", "workload.file_count=56", "accelerator=unpaced")
 
@@ -64,7 +64,7 @@ def test_a_job_is_divided_over_the_hosts_and_each_reads_its_own_drive(
     assert min(read.values()) > 0.2 * total
     means = {each.host: each.mean_w for each in record.power.energy if each.phase == "read"}
     assert means == pytest.approx({"node1": 5.0, "node2": 6.0, "node3": 7.0}), record.power.energy
-    *shares, whole = rows_of(record)
+    *shares, whole = shares_of(record)
     assert [share.name for share in shares] == list(NAMES)
     assert whole.energy is not None
     assert whole.energy.mean_w == pytest.approx(18.0)

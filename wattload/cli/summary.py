@@ -29,7 +29,7 @@ from wattload.reports.runs.energy import (
     tail_text,
     whole_energy,
 )
-from wattload.reports.runs.hosts import HostShare, shares_of, whole_share
+from wattload.reports.runs.hosts import HostShare, shares_of
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading, overlap
 from wattload.reports.runs.validity import of_hosts
@@ -255,8 +255,11 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
 
 def host_lines(record: RunRecord) -> Iterator[Line]:
     """Yield how the hosts of a run of several ended and, of a few, what each of them did."""
-    shares, whole = shares_of(record), whole_share(record).energy
-    joules = (whole.work_j, whole.energy_j, whole.upper_j) if whole is not None else ()
+    if len(record.hosts) == 1:
+        return
+    *shares, whole = shares_of(record)
+    energy = whole.energy
+    joules = (energy.work_j, energy.energy_j, energy.upper_j) if energy is not None else ()
     with one_unit(Unit.JOULES, scale_for(Unit.JOULES, *joules)):
         texts = [ends_text(record), *_shares(record, shares), shared_text(record)]
     for index, text in enumerate(filter(None, texts)):

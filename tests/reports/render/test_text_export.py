@@ -19,7 +19,7 @@ from wattload.reports.render.text_export import (
     ratios_report,
 )
 from wattload.reports.runs.energy import power_text
-from wattload.reports.runs.hosts import rows_of
+from wattload.reports.runs.hosts import shares_of
 from wattload.reports.runs.load import LeftOut, Run, load_runs
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
@@ -50,7 +50,7 @@ def test_a_row_is_one_quantity_of_one_phase_of_one_run(arms: tuple[Run, ...]) ->
 def test_every_form_has_the_figures_of_each_host(tmp_path: Path) -> None:
     record, traces = make_cluster(cluster_of("ada", "bob", slow="bob", power="measured", ranks=2))
     runs = load_runs([write_made_run(tmp_path / "run", record, traces)])
-    *shares, whole = rows_of(record)
+    *shares, whole = shares_of(record)
     subject = make_subject(runs)
     (made,) = document(subject)["runs"]
     assert [each["name"] for each in made["hosts"]] == ["ada", "bob", "all 2 hosts"]

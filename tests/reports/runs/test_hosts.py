@@ -16,7 +16,7 @@ from wattload.core.record.host import ClockOffset
 from wattload.core.record.run import RunRecord
 from wattload.core.record.summary import drive_energy, summary_of
 from wattload.reports.runs.energy import phase_energies, whole_energy
-from wattload.reports.runs.hosts import ends_of, shares_of, whole_share
+from wattload.reports.runs.hosts import ends_of, shares_of
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.runs.timeline import host_rates, make_timeline
@@ -48,7 +48,7 @@ def test_a_run_of_one_host_has_no_shares_and_no_ends() -> None:
 
 def test_the_shares_of_hosts_add_up_to_the_run() -> None:
     record = record_of(workload="checkpoint", slow="cyd")
-    shares, whole = shares_of(record), whole_share(record)
+    *shares, whole = shares_of(record)
     assert [share.name for share in shares] == [*NAMES]
     assert [share.rank_count for share in shares] == [2, 2, 2]
     assert [share.drives for share in shares] == [
@@ -169,10 +169,11 @@ def test_a_host_without_the_energy_of_its_drive_leaves_none_of_the_run() -> None
     *others, last = cluster_of(*NAMES, **REAL)
     record, _ = make_cluster([*others, replace(last, power="none")])
     known = [
-        share.energy is not None and share.energy.work_j is not None for share in shares_of(record)
+        share.energy is not None and share.energy.work_j is not None
+        for share in shares_of(record)[:-1]
     ]
     assert known == [True, True, False]
-    whole = whole_share(record).energy
+    whole = shares_of(record)[-1].energy
     assert whole is not None
     assert whole.work_j is None
     assert f"{last.serial} of cyd" in whole.reason
@@ -182,7 +183,7 @@ def test_a_host_without_the_energy_of_its_drive_leaves_none_of_the_run() -> None
 def test_mean_powers_of_hosts_that_end_apart_add_up(workload: str) -> None:
     """A host's drive has no joules after its end, so they are no watts of the time until then."""
     record = record_of(workload=workload, slow="cyd", power="measured")
-    shares, whole = shares_of(record), whole_share(record)
+    *shares, whole = shares_of(record)
     powers = []
     for share in shares:
         own = [e for e in record.power.energy if e.host == share.name]
@@ -199,8 +200,8 @@ def test_mean_powers_of_hosts_that_end_apart_add_up(workload: str) -> None:
 
 
 def test_bounds_of_power_of_hosts_that_end_apart_add_up() -> None:
-    energy = whole_share(record_of(slow="cyd", power="bounds")).energy
-    alone = whole_share(record_of(power="bounds")).energy
+    energy = shares_of(record_of(slow="cyd", power="bounds"))[-1].energy
+    alone = shares_of(record_of(power="bounds"))[-1].energy
     assert energy is not None
     assert alone is not None
     assert energy.upper_w == pytest.approx(alone.upper_w)
@@ -214,8 +215,8 @@ def shared_drive(**changes: Any) -> RunRecord:
 
 def test_the_energy_of_a_drive_of_two_hosts_counts_once() -> None:
     record = shared_drive()
-    one, other = shares_of(record)
-    whole = whole_share(record).energy
+    one, other, both = shares_of(record)
+    whole = both.energy
     assert whole is not None
     assert other.energy is not None
     assert one.energy is not None
@@ -238,8 +239,8 @@ def test_the_power_of_a_drive_of_two_hosts_is_drawn_once(tmp_path: Path) -> None
 
 def test_one_host_can_read_the_power_of_a_drive_of_two() -> None:
     record = shared_drive(power="none")
-    one, other = shares_of(record)
-    whole = whole_share(record).energy
+    one, other, both = shares_of(record)
+    whole = both.energy
     assert one.energy is not None
     assert whole is not None
     assert whole.energy_j == one.energy.energy_j
@@ -254,7 +255,7 @@ def test_a_host_without_a_known_device_leaves_no_energy_of_the_run() -> None:
     facts = record.targets[-1].facts.model_copy(update={"devices": (), "controllers": ()})
     target = record.targets[-1].model_copy(update={"facts": facts})
     changes = {"targets": (*record.targets[:-1], target), "controllers": record.controllers[:-1]}
-    whole = whole_share(record.model_copy(update=changes)).energy
+    whole = shares_of(record.model_copy(update=changes))[-1].energy
     assert whole is not None
     assert whole.energy_j is None
     assert "no energy figure for the target of cyd" in whole.reason
