@@ -86,7 +86,7 @@ _INVENTED = "rates and watts are invented, no verdict"
 _LIMITED = re.compile(",|:")
 """What ends the words for a limit; its evidence follows."""
 
-_NAME_MAX = 40
+_NAME_MAX = 64
 """Characters of a check's name on the first screen."""
 
 
