@@ -31,9 +31,9 @@ class Faults:
         self._found: list[WattloadError] = []
 
     def of(self, check: Callable[[], T]) -> T | None:
-        """Return what a check returns; ``None`` if it fails, which ``raise_all`` tells.
+        """Return what a check returns, or ``None`` if it fails: ``raise_all`` then says why.
 
-        Raises what is no error of ours and no fault of the host.
+        An exception that is neither an error of ours nor a fault of the host is raised at once.
         """
         try:
             return check()
