@@ -12,14 +12,22 @@ import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wattload.core.errors import ConfigError, WattloadError
+from wattload.core.errors import ConfigError, DataError, WattloadError
+from wattload.core.files import open_folder
 from wattload.core.host.cgroups import limit_that_killed
 from wattload.core.leftovers import remove_leftovers
-from wattload.core.record.file import RECORD_FILE, unfinished_runs
+from wattload.core.record.file import (
+    RECORD_FILE,
+    is_owned,
+    owner_text,
+    remove_marks,
+    unfinished_runs,
+)
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import BEGIN, MessageStream
 from wattload.power.sampler.samples import SampleFile
@@ -27,6 +35,11 @@ from wattload.power.sampler.server import Commands, Sampler, process_of, serve_c
 
 _LAST_BREATH_S = 2.0
 """How long a killed run may hold its lock after its connection has closed: both end together."""
+
+_OWNER_S = 5.0
+"""How long the host that made a shared folder may take to record a run that has ended."""
+
+_POLL_S = 0.1
 
 _LOG = logging.getLogger(__name__)
 
@@ -116,18 +129,32 @@ def write_record(folder: Path, reason: str, commands: Commands, parent: int | No
     from wattload.power.sampler.aborted_record import finish_dead
 
     why_not = finish_dead(folder, reason, commands.states)
-    if why_not and parent is not None:
-        wait_for_end(parent)
+    if why_not and (parent is None or has_ended(parent)):
+        leave_to_owner(folder)
         why_not = finish_dead(folder, reason, commands.states)
     if why_not:
         _LOG.error("run %s has no record: %s", folder.name, why_not)
 
 
-def wait_for_end(process: int) -> None:
+def has_ended(process: int) -> bool:
     """Wait for a process that has closed its files, and holds its locks a moment longer."""
     poll = select.poll()
     poll.register(process, select.POLLIN)
-    poll.poll(_LAST_BREATH_S * 1000)
+    return bool(poll.poll(_LAST_BREATH_S * 1000))
+
+
+def leave_to_owner(folder: Path) -> None:
+    """Let the host that made a shared folder record its run first; then any host may.
+
+    A process of the run has ended on this host, so the run ends on all of them.
+    """
+    deadline_s = time.monotonic() + _OWNER_S
+    while not is_owned(folder, owner_text()) and not (folder / RECORD_FILE).exists():
+        if time.monotonic() > deadline_s:
+            with suppress(OSError, DataError), open_folder(folder) as opened:
+                remove_marks(opened)
+            return
+        time.sleep(_POLL_S)
 
 
 if __name__ == "__main__":

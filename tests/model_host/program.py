@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="serve the run that starts this program")
     parser.add_argument("--service", type=int)
+    parser.add_argument("--name", default="host-1", help="the name of the host")
     arguments = parser.parse_args()
     _folder = arguments.models
     host = SamplerHost(
@@ -56,7 +57,7 @@ def main() -> int:
         devices=None if arguments.device is None else frozenset(arguments.device),
         allows_system_drive=arguments.allow_system_drive,
         journal=ChangeJournal(_folder / "state"),
-        name="host-1",
+        name=arguments.name,
         open_device=lambda name: DeviceWithTimeout(ModelDrive(_folder, name)),
         list_names=lambda: sorted(path.stem for path in _folder.glob("nvme*.json")),
         serial_of=serial_of,

@@ -181,7 +181,7 @@ def main(folder: Path, hours: float, sensor: str) -> None:
     )
     own = HostReport(folder=folder, ranks=[rank], capture=None, power=report(sensor), load=None)
     began_s = time.monotonic()
-    record, _ = conclude(header, lambda place: [own], Findings())
+    record, _, _ = conclude(header, lambda place: [own], Findings())
     energies = {e.phase: e.energy_j or e.upper_j for e in record.power.energy if e.chosen}
     found = {
         "before_bytes": before,

@@ -53,7 +53,9 @@ def capture(folder: Path) -> None:
     trace = folder / "trace.csv"
     trace.write_text(TRACE + "".join(f"{tick / 10},{5 + tick % 7}\n" for tick in range(6000)))
 
-    def keeping(header: Header, reports: HostReports, findings: Findings) -> tuple[RunRecord, Path]:
+    def keeping(
+        header: Header, reports: HostReports, findings: Findings
+    ) -> tuple[RunRecord, Path, str]:
         (report,) = reports(header.folder)
         (folder / CAPTURED).write_bytes(pickle.dumps((header, report, findings)))
         samples = report.power.samples_file if report.power is not None else None
@@ -172,7 +174,7 @@ def main(folder: Path, hosts: int, ranks: int) -> None:
     header = replace(header, folder=folder / f"{hosts}x{ranks}", world_size=hosts * ranks)
     make_run_folder(header.folder, header.order.config_values, "{}").release()
     began_s = time.monotonic()
-    record, place = conclude(
+    record, place, _ = conclude(
         header,
         reports_of(report, hosts, ranks, samples),
         replace(findings, outcome=outcome),

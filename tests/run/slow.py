@@ -19,8 +19,9 @@ from wattload.workloads.null import Config
 class Slow:
     """Waits in the phase that ``WATTLOAD_TEST_STOP`` names; fails on the rank in ``..._FAIL``.
 
-    A ``nap`` during the run ends when the file ``go-on`` appears in the target. A ``stall`` ends
-    when a byte can be read from the pipe ``drive`` there.
+    A ``nap`` during the run ends when the file ``go-on`` appears in the target. ``naps`` are one in
+    each phase, which end with ``go-on-prepare`` and so on. A ``stall`` ends when a byte can be read
+    from the pipe ``drive`` there.
     """
 
     name = "slow"
@@ -68,9 +69,13 @@ class Slow:
         return ()
 
     def _wait(self, where: str, context: RunContext) -> None:
+        target = context.targets[0].path
+        if self._stop == "naps" and where in ("prepare", "run", "verify"):
+            Path(target, f"waiting-{where}-{context.communicator.rank}").touch()
+            while not Path(target, f"go-on-{where}").exists():
+                time.sleep(0.05)
         if self._stop != where:
             return
-        target = context.targets[0].path
         if target is not None:
             Path(target, f"waiting-{context.communicator.rank}").write_text(str(os.getpid()))
             while where == "nap" and not Path(target, "go-on").exists():

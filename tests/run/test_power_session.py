@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,6 +113,9 @@ class Sampler:
 
     def lost(self, run_id: str) -> None:
         self.recovered.append(run_id)
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr)
 
 
 @pytest.fixture(autouse=True)

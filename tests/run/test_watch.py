@@ -12,13 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.run.running import DEADLINE_S, environment
 from wattload.core.errors import RunError
-from wattload.run.watch import Offer, Watch
+from wattload.run.watch import Offer, Watch, say_why
 
 pytestmark = pytest.mark.slow
 
@@ -29,28 +30,33 @@ LONG_S = 20.0
 SILENT = f"for {5 * PERIOD_S:g} s: the host, its network or its first process has stopped"
 
 PROGRAM = """
-import dataclasses, json, os, sys
-from wattload.run.watch import Offer, Watch
+import dataclasses, json, os, sys, time
+from wattload.run.watch import Offer, Watch, say_why
 
 def say(*words):
     print(*words, flush=True)
+
+def note(reason):
+    say("note:", reason)
+    if host == hanging:
+        time.sleep(1000)
 
 def end(reason):
     say("end:", reason)
     os._exit(1)
 
-period_s, host, *hosts = sys.argv[1:]
-note = lambda reason: say("note:", reason)
+period_s, hanging, host, *hosts = sys.argv[1:]
 watch = Watch(hosts, note=note, end=end, period_s=float(period_s))
 if host == hosts[0]:
-    say(json.dumps(dataclasses.asdict(watch.listen())))
+    offer = dataclasses.replace(watch.listen(), addresses=("127.0.0.1",))
+    say(json.dumps(dataclasses.asdict(offer)))
 else:
-    watch.connect(Offer(**json.loads(input())), host)
+    offer = watch.connect(Offer(**json.loads(input())), host)
     say("connected")
 for line in sys.stdin:
     word, _, reason = line.strip().partition(" ")
     if word == "fail":
-        watch.say_why(reason)
+        say_why(offer, host, reason)
         os._exit(2)
     watch.close()
     say("closed")
@@ -98,12 +104,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
         count: int = 2,
         period_s: float = PERIOD_S,
         through: Callable[[int], int] = lambda port: port,
+        hanging: str = "",
     ) -> list[Leader]:
-        """Start leaders that are connected, through a port in front of the root's."""
+        """Start leaders that are connected, through a port in front of the root's.
+
+        The one on the ``hanging`` host can't write down why the run ends.
+        """
         hosts = HOSTS[:count]
-        started.extend(Leader(tmp_path, str(period_s), host, *hosts) for host in hosts)
+        started.extend(Leader(tmp_path, str(period_s), hanging, host, *hosts) for host in hosts)
         root, *others = started
-        offer = {**json.loads(root.hear()), "addresses": ["127.0.0.1"]}
+        offer = json.loads(root.hear())
         for other in others:
             other.say(json.dumps({**offer, "port": through(offer["port"])}))
             assert other.hear() == "connected"
@@ -116,10 +126,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class Network:
-    """Forwards connections until it is cut, as a network is: neither side hears of it."""
+    """Forwards a connection until it is cut, as a network is: neither side hears of it."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, *, most_bytes: int = 4096) -> None:
+        self._port, self._most_bytes = port, most_bytes
         self._is_cut = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -137,7 +147,7 @@ class Network:
         while not self._is_cut.is_set():
             for source in select.select(list(ways), [], [], 0.05)[0]:
                 with suppress(OSError):
-                    ways[source].send(source.recv(4096))
+                    ways[source].send(source.recv(self._most_bytes))
 
     def close(self) -> None:
         self._is_cut.set()
@@ -147,11 +157,24 @@ class Network:
 
 
 def test_a_watch_that_is_closed_accuses_nobody(start: Start) -> None:
-    leaders = start(3, LONG_S)
+    close(*start(3, LONG_S))
+
+
+def close(*leaders: Leader) -> None:
     for leader in leaders:
         leader.say("close")
+    for leader in leaders:
         assert leader.last_words() == "closed\n"
         assert leader.process.returncode == 0
+
+
+def test_leaders_that_close_are_watched_until_all_do(start: Start) -> None:
+    root, two, three = start(3)
+    for leader in (root, two):
+        leader.say("close")
+    os.kill(three.process.pid, signal.SIGSTOP)
+    for leader in (root, two):
+        assert leader.last_words().endswith(f"end: nothing was heard from three {SILENT}\n")
 
 
 def test_a_stopped_leader_ends_the_run_on_all_hosts_by_its_name(start: Start) -> None:
@@ -161,7 +184,7 @@ def test_a_stopped_leader_ends_the_run_on_all_hosts_by_its_name(start: Start) ->
     assert root.last_words() == f"note: {reason}\nend: {reason}\n"
     assert three.last_words() == f"note: {reason}\nend: {reason}\n"
     os.kill(two.process.pid, signal.SIGCONT)
-    assert "end: the first process on one has ended" in two.last_words()
+    assert two.last_words() == f"note: {reason}\nend: {reason}\n"
 
 
 def test_the_stopped_root_is_named(start: Start) -> None:
@@ -194,9 +217,7 @@ def test_hosts_that_are_stopped_together_do_not_accuse_each_other(start: Start) 
         os.kill(leader.process.pid, signal.SIGCONT)
     with pytest.raises(subprocess.TimeoutExpired):
         root.process.wait(8 * PERIOD_S)
-    for leader in (root, two):
-        leader.say("close")
-        assert leader.last_words() == "closed\n"
+    close(root, two)
 
 
 def test_a_leader_that_was_killed_is_named_on_all_hosts(start: Start) -> None:
@@ -207,10 +228,54 @@ def test_a_leader_that_was_killed_is_named_on_all_hosts(start: Start) -> None:
     assert three.last_words().startswith(f"note: {reason}\n")
 
 
-def test_a_leader_that_fails_says_why(start: Start) -> None:
-    root, two = start()
-    two.say("fail two: the drive is gone")
-    assert root.last_words() == "note: two: the drive is gone\nend: two: the drive is gone\n"
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_leader_that_fails_says_why(start: Start, failing: int) -> None:
+    leaders = start(3)
+    leaders[failing].say("fail two: the drive is gone")
+    for leader in leaders[:failing] + leaders[failing + 1 :]:
+        assert leader.last_words().startswith("note: two: the drive is gone\n")
+
+
+def test_the_reason_need_not_be_written_down(start: Start) -> None:
+    """The host that was lost may have served the file system."""
+    root, two = start(hanging="two")
+    root.process.kill()
+    reason = "the first process on one has ended"
+    assert two.last_words() == f"note: {reason}\nend: {reason}\n"
+
+
+def test_messages_may_come_in_parts(start: Start) -> None:
+    networks: list[Network] = []
+
+    def through(port: int) -> int:
+        networks.append(Network(port, most_bytes=1))
+        return networks[0].port
+
+    close(*start(2, LONG_S, through))
+    networks[0].close()
+
+
+def test_each_host_of_the_run_is_let_in_once() -> None:
+    reasons: list[str] = []
+    watch = Watch(HOSTS[:2], note=reasons.append, end=print, period_s=LONG_S)
+    offer = watch.listen()
+
+    def say(text: str) -> socket.socket:
+        stream = socket.create_connection(("127.0.0.1", offer.port), DEADLINE_S)
+        stream.sendall(text.encode())
+        return stream
+
+    answer = f"{offer.answer}\n".encode()
+    with say(f"{offer.hello} two\n") as two:
+        assert two.recv(len(answer)) == answer
+        for text in (f"{offer.hello} four\n", f"{offer.hello} two\n", f"{offer.hello} one\n"):
+            with say(text) as other:
+                assert other.recv(1) == b""
+        for host in ("four", "two"):  # only of the second one the run is to hear
+            say_why(replace(offer, addresses=("127.0.0.1",)), host, f"{host} has failed")
+        assert reasons == ["two has failed"]
+        two.sendall(b"bye\n")
+        watch.close()
 
 
 def test_other_programs_are_turned_away(start: Start) -> None:
@@ -223,9 +288,7 @@ def test_other_programs_are_turned_away(start: Start) -> None:
         silent.append(socket.create_connection(("127.0.0.1", port)))
         return port
 
-    for leader in start(2, LONG_S, through):
-        leader.say("close")
-        assert leader.last_words() == "closed\n"
+    close(*start(2, LONG_S, through))
     silent[0].close()
 
 

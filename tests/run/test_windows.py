@@ -117,6 +117,15 @@ def recorder(tmp_path: Path) -> PhaseRecorder:
     return made
 
 
+def test_a_closed_journal_takes_no_line(tmp_path: Path) -> None:
+    """The watch's thread may write to it, and the next file that is opened has its descriptor."""
+    journal = RankJournal(tmp_path, 0)
+    journal.close()
+    with (tmp_path / "next").open("wb"):
+        journal.write("failed", {})
+    assert not (tmp_path / "next").read_bytes()
+
+
 def _move(phase: OpenPhase, times: int) -> None:
     for _ in range(times):
         phase.moved(read_bytes=1)

@@ -317,24 +317,24 @@ class RunLifecycle:
         if self._journal is not None:
             self._journal.write("failed", {"status": status, "reason": reason})
         sampling = self._process.sampling
-        states = sampling.abort() if sampling is not None else ()
-        if self._draft is not None:
-            place = record_failure(self._folder, self._draft, status, reason, states)
-            if place != self._folder:
-                self._process.note(
-                    f"the record of this run is in {place}, because {self._folder} can't be written"
-                )
+        states = sampling.abort(self._folder.name) if sampling is not None else ()
+        if self._draft is not None:  # else the host that made the folder records the run
+            place, why = record_failure(self._folder, self._draft, status, reason, states)
+            if why:
+                self._process.note_here(f"the record of this run is in {place}, because {why}")
                 self._folder = place
         self._release_folder()
 
     def leave(self, lost: RankLostError) -> None:
         """Undo what was changed on another rank than the root; a host has a record of its own."""
-        if self._draft is None:
-            self._end_writes("failed")
-            self._resources.close()
+        if self._draft is not None:
+            root = self._process.hosts[0]
+            self.fail(RunError(f"{lost}; the record of the run on {root} says why"))
             return
-        root = self._process.hosts[0]
-        self.fail(RunError(f"{lost}; the record of the run on {root} says why"))
+        self._end_writes("failed")
+        self._resources.close()
+        if self._process.sampling is not None and self._folder is not None:
+            self._process.sampling.abort(self._folder.name)
 
     def explain(self, error: BaseException) -> None:
         """Note on an error where the record of the run is, and how far it got."""
@@ -524,7 +524,7 @@ class RunLifecycle:
             try:
                 drive.end(status, own_bytes)
             except TargetError as error:
-                self._process.note(f"warning: {error}")
+                self._process.note_here(f"warning: {error}")
 
     def _prepare(
         self,
@@ -697,20 +697,16 @@ class RunLifecycle:
             rest_until_all_here(leaders)
             return None
         reports = ReceivedReports(leaders, report, ranks)
-        record, place = conclude(header, reports, findings)
+        record, place, why = conclude(header, reports, findings)
         reports.end()
         self._is_recorded, self._folder = True, place
         self._release_folder()
         rest_until_all_here(leaders)  # their folders are removed by then, whatever follows
-        if place != header.folder:
+        if why:
             raise MisplacedRecordError(
-                f"the run is complete, but {header.folder} can't be written: its record is in "
-                f"{place}; free space or use runs=FOLDER for further runs",
+                f"the run is complete, but its record is in {place}, because {header.folder} could "
+                f"not be used: {why}, or use runs=FOLDER for further runs",
                 place,
-            )
-        if self._journal is not None and self._journal.failure is not None:
-            self._process.note(
-                f"warning: the log of {header.folder} is incomplete: {self._journal.failure}"
             )
         return record
 
@@ -741,6 +737,11 @@ class RunLifecycle:
         if self._journal is not None:
             self._process.journal = None
             self._journal.close()
+            if self._journal.failure is not None:
+                self._process.note_here(
+                    f"warning: the log of {folder} lacks lines of rank {self._world.rank}: "
+                    f"{self._journal.failure}"
+                )
         return (folder if record is not None else None), status
 
 

@@ -67,25 +67,34 @@ class RankJournal:
         self.failure: str | None = None
         """Why a line is missing, ``None`` if all are there: a full disk does not end a run."""
         self._rank = rank
+        self._lock = threading.Lock()
         with open_folder(run_folder) as folder:
             self._descriptor = folder.append(JOURNAL_PATTERN.replace("*", str(rank)))
 
     def write(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Append one event; an error of the file system is kept in ``failure``."""
+        """Append one event from any thread; an error of the file system is kept in ``failure``.
+
+        Once the journal is closed, this does nothing.
+        """
         head = {"event": event, "time_ns": time.monotonic_ns(), "rank": self._rank}
         line = json.dumps({**head, **fields}, separators=(",", ":"))
-        try:
-            # A line that was torn before, by a full disk, must not spoil this one.
-            prefix = b"\n" if self.failure is not None else b""
-            content = prefix + line.encode() + b"\n"
-            if os.write(self._descriptor, content) < len(content):
-                self.failure = os.strerror(errno.ENOSPC)
-        except OSError as error:
-            self.failure = error.strerror or str(error)
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            try:
+                # A line that was torn before, by a full disk, must not spoil this one.
+                prefix = b"\n" if self.failure is not None else b""
+                content = prefix + line.encode() + b"\n"
+                if os.write(self._descriptor, content) < len(content):
+                    self.failure = os.strerror(errno.ENOSPC)
+            except OSError as error:
+                self.failure = error.strerror or str(error)
 
     def close(self) -> None:
         """Close the file; it stays in the run folder."""
-        os.close(self._descriptor)
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class OpenPhase:

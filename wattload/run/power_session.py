@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Self
@@ -57,6 +58,8 @@ class Sampling:
         self._runs = runs
         self._service = service or os.environ.get(SOCKET_VARIABLE)
         self._client: SamplerClient | None = None
+        self.note: Callable[[str], None] = partial(print, file=sys.stderr)
+        """Shows a line about this host."""
         self.calibrations = SessionCalibrations()
 
     @classmethod
@@ -104,7 +107,7 @@ class Sampling:
         self.close()
         for recovery in recover_changes():
             if recovery.run_id == run_id:
-                print(f"warning: {recovery.sentence}", file=sys.stderr)
+                self.note(f"warning: {recovery.sentence}")
 
     def close(self) -> None:
         """End the sampler."""
@@ -112,7 +115,7 @@ class Sampling:
             self._client.close()
             self._client = None
 
-    def abort(self) -> tuple[PowerStateRecord, ...]:
+    def abort(self, run_id: str) -> tuple[PowerStateRecord, ...]:
         """Restore all settings of an unfinished run and return the drives' power states.
 
         The sampler goes on: it writes the record if this process is killed before it has.
@@ -121,8 +124,8 @@ class Sampling:
             if self._client is not None and self._client.has_run:
                 return self._client.abort()
         except PowerError as error:
-            print(f"wattload: {error}", file=sys.stderr)
-            self.close()
+            self.note(f"warning: {error}")
+            self.lost(run_id)
         return ()
 
 
@@ -258,7 +261,7 @@ class PowerSession:
         client = sampling.client()
         opened = client.open(folder.name, staged, devices=devices, block_devices=block_devices)
         for sentence in opened.recovered:
-            print(f"warning: {sentence}", file=sys.stderr)
+            sampling.note(f"warning: {sentence}")
         return cls(
             sampling=sampling,
             client=client,
@@ -383,7 +386,7 @@ class PowerSession:
                 run_id=self._folder.name,
             )
         except RecordError as error:
-            print(f"warning: the meters are not calibrated: {error}", file=sys.stderr)
+            self._sampling.note(f"warning: the meters are not calibrated: {error}")
             return ()
 
     def rest(self, recorder: PhaseRecorder, job_end_ns: int) -> None:
@@ -420,7 +423,7 @@ class PowerSession:
             finished = self._client.finish()
         except PowerError as error:
             lost = str(error)
-            print(f"warning: {lost}", file=sys.stderr)
+            self._sampling.note(f"warning: {lost}")
         if lost is not None:
             self._sampling.lost(self._folder.name)
         samples = self._samples
@@ -445,7 +448,7 @@ class PowerSession:
         try:
             read = stage_again(self._config, self._folder)
         except DataError as error:
-            print(f"warning: {error}", file=sys.stderr)
+            self._sampling.note(f"warning: {error}")
             return
         sources = tuple(
             each.model_copy(update={"sentence": f"{each.sentence} {read}"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -29,17 +30,30 @@ from wattload.run.phases import RankJournal
 from wattload.run.power_session import Sampling
 from wattload.run.preflight import WriteLedger
 from wattload.run.progress import Board, RankProgress, gather_board
-from wattload.run.ranks import connect, end_other_ranks
-from wattload.run.watch import Watch, end_ranks
+from wattload.run.ranks import (
+    World,
+    connect,
+    end_other_ranks,
+    limit_end,
+    rest_until_all_here,
+)
+from wattload.run.watch import Offer, Watch, end_ranks, say_why
 
 T = TypeVar("T")
 
+OPEN_S = 20.0
+"""How long hosts may take, once MPI has connected them, until they watch each other."""
+NOT_OPENED = (
+    f"the hosts of the run did not connect to each other within {OPEN_S:g} s: a host, its network "
+    "or its first process has stopped"
+)
+
 
 class Reporter(Protocol):
-    """Where a run reports to while it is under way; called on rank 0 alone."""
+    """Where a run reports to while it is under way; called on rank 0 alone, except for ``note``."""
 
     def note(self, text: str) -> None:
-        """Show one or more lines on what happens."""
+        """Show one or more lines on what happens, on any rank."""
         ...
 
     def live(self, board: Board) -> AbstractContextManager[None]:
@@ -110,6 +124,10 @@ class ProcessContext:
         if self.is_root:
             self.reporter.note(text)
 
+    def note_here(self, text: str) -> None:
+        """Show what concerns this rank's host alone, by the host's name if there are several."""
+        self.reporter.note(f"{self.host}: {text}" if len(self.hosts) > 1 else text)
+
     def note_once(self, lines: Sequence[str]) -> None:
         """Show the lines that no earlier run of this process has shown."""
         for line in lines:
@@ -122,8 +140,8 @@ class ProcessContext:
         return nullcontext() if self.board is None else self.reporter.live(self.board)
 
     def note_end(self, reason: str) -> None:
-        """Write down why another host ends the run under way; may be called from any thread."""
-        journal = self.journal  # the main thread may end the run meanwhile
+        """Write down why another rank ends the run under way; may be called from any thread."""
+        journal = self.journal
         if journal is not None:
             journal.write("failed", {"status": "aborted", "reason": reason})
 
@@ -167,11 +185,46 @@ def unsampled_process(
             than the launcher, or two hosts have one name.
     """
     world = connect(config.ranks, measures=measures)
+    opening = _limited_opening(world, config)
+    process: ProcessContext | None = None
+    try:
+        process = _split(world, reporter)
+        interrupts.release()  # see ``wattload.__main__``
+        name = socket.gethostname()
+        claims = process.local.all_gather((name, _is_host_leader(config)))
+        process.on_all_ranks(partial(_require_split, process, claims))
+        with _watched(process, opening):
+            yield process
+    except RankLostError as lost:
+        sys.exit(lost.status)
+    except BaseException as error:
+        if process is None or not process.has_failed_on_all_ranks:
+            is_alone = process is not None and len(process.hosts) == 1
+            end_other_ranks(world, error, "" if is_alone else socket.gethostname())
+        raise
+    finally:
+        opening.cancel()
+        if process is not None and len(process.hosts) > 1:
+            limit_end()
+
+
+def _limited_opening(world: World, config: RunConfig) -> threading.Timer:
+    """Return a running timer that ends this rank if it is not cancelled within ``OPEN_S``."""
+    timer = threading.Timer(OPEN_S, end_ranks, [(), NOT_OPENED if _is_host_leader(config) else ""])
+    timer.daemon = True
+    if world.world_size > 1:
+        with interrupts.blocked():
+            timer.start()
+    return timer
+
+
+def _split(world: World, reporter: Reporter) -> ProcessContext:
+    """Return the context of a process that knows the ranks of its host, and the other hosts."""
     local, leaders = world.split()
     name, progress = socket.gethostname(), RankProgress()
     host = local.broadcast(name)
     memory_bytes = host_memory_bytes() if leaders is not None else 0
-    process = ProcessContext(
+    return ProcessContext(
         communicator=world,
         local=local,
         leaders=leaders,
@@ -183,49 +236,53 @@ def unsampled_process(
         progress=progress,
         board=gather_board(progress, world, host),
     )
-    try:
-        interrupts.release()  # see ``wattload.__main__``
-        claims = local.all_gather((name, _is_host_leader(config)))
-        process.on_all_ranks(lambda: _require_split(process, claims))
-        with _watched(process) if measures else nullcontext():
-            yield process
-    except RankLostError as lost:
-        sys.exit(lost.status)
-    except BaseException as error:
-        if not process.has_failed_on_all_ranks:
-            end_other_ranks(world, error, host if len(process.hosts) > 1 else "")
-        raise
 
 
 @contextmanager
-def _watched(process: ProcessContext) -> Iterator[None]:
-    """Watch the other hosts while the block runs; every rank must enter it.
+def _watched(process: ProcessContext, opening: threading.Timer) -> Iterator[None]:
+    """Watch the other hosts while the block runs, and until all have left theirs.
+
+    Every rank must enter it. Once the watch is open, ``opening`` is cancelled.
 
     Raises:
         RunError: a host can't be reached.
     """
     if len(process.hosts) == 1:
+        opening.cancel()
         yield
         return
     namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of what the link points to
     local = process.local.all_gather((os.getpid(), namespace))
     pids = [pid for pid, where in local if where == namespace and pid != os.getpid()]
     watch = Watch(process.hosts, note=process.note_end, end=partial(end_ranks, pids))
+    offer: Offer | None = None
+
+    def connected() -> Offer | None:
+        if process.is_root or offer is None:
+            return offer
+        return watch.connect(offer, process.host)
+
     try:
         offer = process.on_all_ranks(lambda: watch.listen() if process.is_root else None)
         if process.leaders is not None:
             offer = process.leaders.broadcast(offer)
-        process.on_all_ranks(
-            lambda: None if offer is None or process.is_root else watch.connect(offer, process.host)
-        )
+        offer = process.local.broadcast(process.on_all_ranks(connected))
+        opening.cancel()
         yield
     except BaseException as error:
-        if not process.has_failed_on_all_ranks:
-            watch.say_why(f"{process.host}: {interrupts.interruption() or error}")
-            raise
-        watch.close()
+        if process.has_failed_on_all_ranks:
+            _close(watch, process)
+        elif offer is not None:
+            why = interrupts.interruption() or str(error) or type(error).__name__
+            say_why(offer, process.host, f"{process.host}: {why}")
         raise
+    _close(watch, process)
+
+
+def _close(watch: Watch, process: ProcessContext) -> None:
+    """End the watch once the leaders of all hosts do; the other ranks wait for theirs."""
     watch.close()
+    rest_until_all_here(process.local)
 
 
 def _is_host_leader(config: RunConfig) -> bool:
@@ -295,6 +352,8 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
     try:
         with unsampled_process(config, reporter) as process:
             process.sampling = sampling
+            if sampling is not None:
+                sampling.note = process.note_here
             recorded = process.on_all_ranks(confirm)
             if process.leaders is not None:
                 found = process.leaders.gather(recorded)
@@ -302,6 +361,8 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
                     for text in texts:
                         process.note(text if host == process.host else f"{host}: {text}")
             yield process
+            if sampling is not None:  # it may take a while, in which the hosts are still watched
+                sampling.close()
     finally:
         if sampling is not None:
             sampling.close()

@@ -50,6 +50,9 @@ BLOCK_BYTES = 16 << 20
 CONNECT_TIMEOUT_S = 60
 """How long ``MPI_Init`` may wait for the other ranks, which may import from a slow file system."""
 
+END_TIMEOUT_S = 20
+"""How long a process of several hosts may take to end, once all others do too."""
+
 LAUNCHER_VARIABLE = "PMI_FD"
 """The descriptor on which MPICH's launcher takes commands of PMI-1, one per line."""
 
@@ -204,6 +207,15 @@ def _deadline(seconds: int) -> Iterator[None]:
         yield
     finally:
         signal.alarm(0)
+
+
+def limit_end() -> None:
+    """Have the kernel end this process if it takes long to end by itself.
+
+    ``MPI_Finalize`` waits for the other hosts, which nobody watches any more.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(END_TIMEOUT_S)
 
 
 def is_connected() -> bool:

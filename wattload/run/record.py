@@ -12,7 +12,7 @@ from typing import Any
 
 from wattload.core.checks.io import device_bytes, initiator_of
 from wattload.core.clock import utc_text
-from wattload.core.errors import ForeignFileError, RunError, WattloadError
+from wattload.core.errors import ForeignFileError, RunError, WattloadError, host_fault
 from wattload.core.files import open_folder
 from wattload.core.host.facts import software_facts
 from wattload.core.io import PathCounts
@@ -43,7 +43,7 @@ from wattload.results.reading import judged
 from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
 from wattload.run.energy import HostEnergy, energy_of_host, power_section
-from wattload.run.folder import settle, spare_folder, write_configuration
+from wattload.run.folder import remove_run_folder, settle, spare_folder, write_configuration
 from wattload.run.host import CaptureReport
 from wattload.run.phases import MarkedSpan, PhaseTraffic, block_counters, phase_halves
 from wattload.run.power_session import PowerReport
@@ -102,6 +102,9 @@ class HostReport:
         return self.ranks[0].rank.host
 
 
+HOST_FOLDER = "host-"
+"""The start of the name of the folder, in the run's, for the files of another host."""
+
 HostReports = Callable[[Path], Iterable[HostReport]]
 """Returns the reports of all hosts, one after the other, with their files put in a folder.
 
@@ -144,40 +147,42 @@ def draft_document(header: Header, reports: Sequence[HostReport]) -> str:
     return record.model_dump_json(indent=1)
 
 
-def conclude(header: Header, reports: HostReports, findings: Findings) -> tuple[RunRecord, Path]:
+def conclude(
+    header: Header, reports: HostReports, findings: Findings
+) -> tuple[RunRecord, Path, str]:
     """Write the traces and the record of a finished run; return the record and its folder.
 
-    If they can't be written to the run's folder, because it is full or gone, they are written to a
-    folder of this user: what was measured is not lost.
+    If that fails in the run's folder, because it is full or gone, they are written to a folder of
+    this user, and the reason is returned, too: what was measured is not lost.
 
     Raises:
         RunError: they can't be written there either.
     """
     release_space(header.folder)
     try:
-        return _store(header, reports, findings, header.folder), header.folder
+        return _store(header, reports, findings, header.folder), header.folder, ""
     except (OSError, ForeignFileError) as error:  # full, gone, or replaced by somebody
-        failure = error
+        failure = str(host_fault(error) or error)
+    for of_host in header.folder.glob(f"{HOST_FOLDER}*"):
+        remove_run_folder(of_host)
     try:
         place = spare_folder(header.folder.name)
         with open_folder(place) as spare:
             write_configuration(spare, header.order.config_values)
-        return _store(header, reports, findings, place), place
+        return _store(header, reports, findings, place), place, failure
     except OSError as error:
         raise RunError(
-            f"the run is complete, but its record is lost: it can't be written to {header.folder} "
-            f"({getattr(failure, 'strerror', None) or failure}), nor to "
-            f"{error.filename or 'the state folder'} "
-            f"({error.strerror or error}); free space, then run again"
+            f"the run is complete, but its record is lost: {failure}; nor can it be written to the "
+            f"state folder: {host_fault(error) or error}; then run again"
         ) from error
 
 
 def record_failure(
     folder: Path, draft: str, status: Status, reason: str, states: Sequence[PowerStateRecord]
-) -> Path:
+) -> tuple[Path, str]:
     """Make sure that a run that failed has a record, and return the record's folder.
 
-    That is a folder of this user if the run's folder is full or gone.
+    That is a folder of this user if the run's folder is full or gone; the reason is returned, too.
 
     Raises:
         OSError: it can't be written there either.
@@ -185,14 +190,14 @@ def record_failure(
     try:
         with open_folder(folder) as opened:
             finish_in(opened, status, reason, states=states)
-    except (WattloadError, OSError):
+    except (WattloadError, OSError) as error:
         place = spare_folder(folder.name)
         with open_folder(place) as spare:
             spare.write(DRAFT_FILE, draft)
             finish_in(spare, status, reason, states=states)
             spare.remove(DRAFT_FILE)
-        return place
-    return folder
+        return place, str(host_fault(error) or error)
+    return folder, ""
 
 
 def _store(header: Header, reports: HostReports, findings: Findings, place: Path) -> RunRecord:

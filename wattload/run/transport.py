@@ -20,7 +20,7 @@ from wattload.core.record.file import DRAFT_FILE, LOCK_FILE, OWNER_FILE, RESERVE
 from wattload.run.folder import CONFIGURATION_FILE
 from wattload.run.process import Peers
 from wattload.run.ranks import BLOCK_BYTES
-from wattload.run.record import HostReport, RankReport
+from wattload.run.record import HOST_FOLDER, HostReport, RankReport
 
 _STAYS = (CONFIGURATION_FILE, DRAFT_FILE, LOCK_FILE, OWNER_FILE, RESERVE_FILE)
 """Files in the folder of a host that the root has itself."""
@@ -84,7 +84,7 @@ class ReceivedReports:
         report = replace(report, ranks=ranks)
         if names is None:
             return replace(report, folder=self._own.folder)
-        folder = place / f"host-{leader}"
+        folder = place / f"{HOST_FOLDER}{leader}"
         for number, name in enumerate(names, start=1 + count):
             _write(place, f"{folder.name}/{name}", _blocks(self._leaders, leader, number))
         return replace(report, folder=folder)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -30,15 +30,23 @@ PERIOD_S = 2.0
 MISSED = 5
 """A host that has sent nothing for so many periods is lost."""
 LOST = 2
-"""For so many periods MPI's launcher may end the run itself after a host has said that it ends."""
+"""For so many periods MPI's launcher may end the run itself once it is known why it ends."""
 CONNECT_S = 10.0
+"""How long a leader tries to reach the root, at all of its addresses together."""
+TELL_S = 2.0
+"""How long a rank that fails tries to tell the root why."""
+NOTE_S = 1.0
+"""How long it may take to write down why the run ends: the lost host may serve the file system."""
 PRINT_S = 1.0
 """How long the launcher may take to print what a rank has written."""
 LAUNCHERS = ("mpirun", "mpiexec", "hydra_", "orte", "prte")
 """How the names of MPI's launchers and of their servants on each host begin."""
 
-MOST_HELLO_BYTES = 1024
-"""A stranger that has sent so much without proving that it belongs to the run is dropped."""
+MOST_HELLO_BYTES = 1 << 16
+"""A stranger that has sent so much without proving that it belongs to the run is dropped.
+
+More than the longest error of a rank that fails.
+"""
 
 _BEAT, _BYE, _END = "beat", "bye", "end"
 _GLOBAL = "00"
@@ -57,14 +65,19 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class _Peer:
-    """Another host: the time left until it is lost, and why it ends, as soon as that is known."""
+    """Another host, and the time left until it is lost."""
 
     stream: socket.socket
     host: str
     """Empty until it has proved that it belongs to the run."""
     left_s: float
     received: bytes = b""
-    reason: str = ""
+    is_leaving: bool = False
+    """Whether it waits for all others to end the watch."""
+    knows_reason: bool = False
+    """Whether it has written down why the run ends."""
+    is_teller: bool = False
+    """Whether it is a rank that has told why, and waits for all hosts to know."""
 
     def tell(self, *words: str) -> None:
         with suppress(OSError):  # whoever is silent is found by that
@@ -98,9 +111,12 @@ class Watch:
         self._note, self._end = note, end
         self._period_s = period_s
         self._peers: list[_Peer] = []
+        self._reason = ""
+        self._left_s = LOST * period_s
+        self._is_closing = False
         self._selector = selectors.DefaultSelector()
         self._waking, self._woken = socket.socketpair()
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._begin_to_close)
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -121,43 +137,39 @@ class Watch:
         self._start(offer)
         return offer
 
-    def connect(self, offer: Offer, host: str) -> None:
-        """Connect the leader on ``host`` to the root.
+    def connect(self, offer: Offer, host: str) -> Offer:
+        """Connect the leader on ``host`` to the root; return the offer of the address that answers.
 
         Raises:
             RunError: none of the root's addresses can be reached.
         """
         failures = []
-        for address in _nearest_first(offer.addresses):
+        addresses = _nearest_first(offer.addresses)
+        for address in addresses:
             try:
-                stream = _connected(address, offer, host)
+                stream = _connected(address, offer, host, CONNECT_S / len(addresses))
             except OSError as error:
                 failures.append(f"{address}: {error.strerror or error}")
             else:
                 self._add(stream, self._hosts[0])
                 self._start(offer)
-                return
+                return replace(offer, addresses=(address,))
         raise RunError(
             f"{host} can't reach {self._hosts[0]} by TCP at port {offer.port} "
             f"({'; '.join(failures) or 'it has no address in a network'}); let the firewalls of "
             "both hosts admit connections between them"
         )
 
-    def say_why(self, reason: str) -> None:
-        """Tell the other hosts why this one ends the run."""
-        for peer in self._admitted():
-            peer.tell(_END, " ".join(reason.split()))
-
     def close(self) -> None:
-        """End the watch, as the run has ended on all hosts."""
-        self._waking.close()
+        """End the watch once all hosts do; one that is lost until then ends the run."""
         if self._thread is not None:
+            self._waking.send(b"\n")
             self._thread.join()
-        for peer in self._admitted():
-            peer.tell(_BYE)
-        for stream in (self._listener, self._woken, *(peer.stream for peer in self._peers)):
+        for stream in (self._listener, self._waking, self._woken):
             if stream is not None:
                 stream.close()
+        for peer in self._peers:
+            peer.stream.close()
         self._selector.close()
 
     def _start(self, offer: Offer) -> None:
@@ -167,30 +179,51 @@ class Watch:
 
     def _run(self, offer: Offer) -> None:
         seen_s, beat_s = time.monotonic(), 0.0
-        while True:
-            events = self._selector.select(self._period_s / 4)
-            for key, _ in events:
-                if key.fileobj is self._woken:
-                    return
+        while not (self._is_closing and all(peer.is_leaving for peer in self._admitted())):
+            for key, _ in self._selector.select(self._period_s / 4):
                 key.data(offer)
+            if all(peer.knows_reason for peer in self._admitted()):
+                self._answer_tellers(offer)
             now_s = time.monotonic()
             awake_s, seen_s = min(now_s - seen_s, self._period_s / 2), now_s
-            admitted = self._admitted()
-            for peer in admitted:
-                peer.left_s -= awake_s
-                if peer.left_s <= 0:
-                    self._lose(peer)
+            self._count_down(awake_s)
             if now_s - beat_s >= self._period_s:
                 beat_s = now_s
-                for peer in admitted:
-                    peer.tell(_BEAT)
+                self._tell_all(_BEAT)
+        if self._listener is not None:
+            self._tell_all(_BYE)
+
+    def _count_down(self, awake_s: float) -> None:
+        for peer in tuple(self._peers):
+            peer.left_s -= awake_s
+            if peer.left_s <= 0 and peer.host:
+                silent_s = MISSED * self._period_s
+                why = "the host, its network or its first process has stopped"
+                self._learn(f"nothing was heard from {peer.host} for {silent_s:g} s: {why}")
+                self._end(self._reason)
+            elif peer.left_s <= 0:
+                self._drop(peer)
+        if self._reason:
+            self._left_s -= awake_s
+            if self._left_s <= 0:
+                self._end(self._reason)
+
+    def _begin_to_close(self, _: Offer) -> None:
+        self._woken.recv(1)
+        self._is_closing = True
+        if self._listener is None:
+            self._tell_all(_BYE)
+
+    def _tell_all(self, *words: str) -> None:
+        for peer in self._admitted():
+            peer.tell(*words)
 
     def _admitted(self) -> list[_Peer]:
         """Return the hosts that have proved that they belong to the run."""
         return [peer for peer in self._peers if peer.host]
 
     def _accept(self, listener: socket.socket, _: Offer) -> None:
-        with suppress(OSError):  # it has gone again, or all are there
+        with suppress(OSError):  # it has gone again
             self._add(listener.accept()[0], "")
 
     def _add(self, stream: socket.socket, host: str) -> None:
@@ -212,10 +245,10 @@ class Watch:
             return
         if not received:
             self._selector.unregister(peer.stream)
-            self._expect_end(peer, f"the first process on {peer.host} has ended")
+            self._learn(f"the first process on {peer.host} has ended")
             return
         *lines, peer.received = (peer.received + received).split(b"\n")
-        if not peer.reason:
+        if peer.host:
             peer.left_s = MISSED * self._period_s
         for line in lines:
             if peer in self._peers:
@@ -226,55 +259,69 @@ class Watch:
         if not peer.host:
             self._admit(peer, word, rest, offer)
         elif word == _BYE:
-            self._drop(peer)
+            peer.is_leaving = True
         elif word == _END:
-            self._expect_end(peer, rest)
+            peer.knows_reason = True
+            self._learn(rest)
 
-    def _admit(self, peer: _Peer, hello: str, host: str, offer: Offer) -> None:
-        """Let a leader in that knows the run's word; once all are there, no other may come."""
-        if not secrets.compare_digest(hello.encode(), offer.hello.encode()):
+    def _admit(self, peer: _Peer, hello: str, rest: str, offer: Offer) -> None:
+        """Let a leader in that knows the run's word, or take from a rank why it ends the run."""
+        host, _, reason = rest.partition(" ")
+        is_ours = secrets.compare_digest(hello.encode(), offer.hello.encode())
+        absent = {*self._hosts[1:]} - {each.host for each in self._peers}
+        if is_ours and reason and host in self._hosts:
+            peer.is_teller = True
+            self._learn(reason)
+        elif is_ours and not reason and host in absent:
+            peer.host = host
+            peer.tell(offer.answer)
+        else:
             self._drop(peer)
-            return
-        peer.host = host
-        peer.tell(offer.answer)
-        if self._listener is not None and {each.host for each in self._peers} >= {*self._hosts[1:]}:
-            self._selector.unregister(self._listener)
-            self._listener.close()
-            self._listener = None
+
+    def _answer_tellers(self, offer: Offer) -> None:
+        for peer in [each for each in self._peers if each.is_teller]:
+            peer.tell(offer.answer)
+            self._drop(peer)
 
     def _drop(self, peer: _Peer) -> None:
         self._selector.unregister(peer.stream)
         peer.stream.close()
         self._peers.remove(peer)
 
-    def _expect_end(self, peer: _Peer, reason: str) -> None:
-        """Leave the end to MPI's launcher for a while: it knows the exit status of the run."""
-        if not peer.reason:
-            peer.left_s = LOST * self._period_s
-            self._spread(peer, reason)
+    def _learn(self, reason: str) -> None:
+        """Write down why the run ends and tell it the other hosts; only the first reason counts.
 
-    def _lose(self, peer: _Peer) -> None:
-        if not peer.reason:
-            silent_s = MISSED * self._period_s
-            why = "the host, its network or its first process has stopped"
-            self._spread(peer, f"nothing was heard from {peer.host} for {silent_s:g} s: {why}")
-        self._end(peer.reason)
+        The end is left to MPI's launcher for a while: it knows the exit status of the run.
+        """
+        if self._reason:
+            return
+        self._reason = reason
+        noting = threading.Thread(target=self._note, args=[reason], daemon=True)
+        noting.start()
+        noting.join(NOTE_S)
+        self._tell_all(_END, reason)
 
-    def _spread(self, peer: _Peer, reason: str) -> None:
-        peer.reason = reason
-        self._note(reason)
-        for other in self._admitted():
-            if other is not peer:
-                other.tell(_END, reason)
+
+def say_why(offer: Offer, host: str, reason: str) -> None:
+    """Tell all hosts, by way of the root, why a rank on ``host`` ends the run.
+
+    Returns once they have written it down, as the rank's end may end them, too.
+    """
+    text = f"{host} {' '.join(reason.split())}"
+    for address in offer.addresses[:1]:
+        with suppress(OSError):  # whoever is silent is found by that
+            _connected(address, offer, text, TELL_S).close()
 
 
 def end_ranks(pids: Iterable[int], reason: str) -> None:
     """End all ranks of this host, and their launcher here: it may wait for the lost host for ever.
 
-    MPI is of no use for that, as its calls may wait for that host too.
+    MPI is of no use for that, as its calls may wait for that host too. Without a ``reason``, a rank
+    leaves it to another one to print it.
     """
-    with suppress(OSError):  # nobody reads it any more
-        flush_stderr(f"wattload: {reason}")
+    if reason:
+        with suppress(OSError):  # nobody reads it any more
+            flush_stderr(f"wattload: {reason}")
     launchers = _launchers()
     _kill(pids)
     time.sleep(PRINT_S)
@@ -307,18 +354,19 @@ def _launchers() -> list[int]:
     return found
 
 
-def _connected(address: str, offer: Offer, host: str) -> socket.socket:
-    """Return a connection to the root.
+def _connected(address: str, offer: Offer, text: str, limit_s: float) -> socket.socket:
+    """Return a connection to the root, which has taken a text; each step has a limit of time.
 
     Raises:
         OSError: nobody answers at the address, or not the root.
     """
-    stream = socket.create_connection((address, offer.port), timeout=CONNECT_S)
+    stream = socket.create_connection((address, offer.port), timeout=limit_s)
     try:
-        stream.sendall(f"{offer.hello} {host}\n".encode())
+        stream.sendall(f"{offer.hello} {text}\n".encode())
         answer = f"{offer.answer}\n".encode()
-        if stream.recv(len(answer)) != answer:
-            raise ConnectionError("another program answers")
+        with stream.makefile("rb", buffering=0) as file:
+            if file.readline(len(answer)) != answer:
+                raise ConnectionError("another program answers")
     except OSError:
         stream.close()
         raise
