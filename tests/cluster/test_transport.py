@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.run.running import SLOW, run_folders, until
 from tests.tinyfs import fill
@@ -67,8 +68,12 @@ def test_hosts_that_share_the_folder_of_runs_make_one_run_folder(cluster: Cluste
     assert not [name for name in names if name.startswith(("host-", "journal-", "samples-"))]
 
 
-def test_a_failure_on_the_second_host_is_in_the_record_of_each(cluster: Cluster) -> None:
-    done = cluster.mpirun(*SLOW, WATTLOAD_TEST_FAIL="1")
+@pytest.mark.parametrize(("ranks", "failing"), [(3, "1"), (6, "3")])
+def test_a_failure_on_the_second_host_is_in_the_record_of_each(
+    cluster: Cluster, ranks: int, failing: str
+) -> None:
+    """Once it is that of the host's first rank, once of another."""
+    done = cluster.mpirun(*SLOW, ranks=ranks, WATTLOAD_TEST_FAIL=failing)
     assert done.returncode
     assert "the record on this rank is torn" in done.stderr
     assert re.search(rf"  record      node[12]:{RUNS}/\S+/{RECORD_FILE}\n", done.stderr)
@@ -81,8 +86,7 @@ def test_a_failure_on_the_second_host_is_in_the_record_of_each(cluster: Cluster)
         assert {span.host for span in record.spans} == {name}
         (elsewhere,) = (limit for limit in record.limits if limit.startswith("What the ranks on"))
         assert [other for other in NAMES if other in elsewhere] == [n for n in NAMES if n != name]
-        if name != NAMES[2]:
-            assert "the record on this rank is torn" in record.status_reason
+        assert "the record on this rank is torn" in record.status_reason
 
 
 def test_a_full_disk_of_the_first_host_does_not_lose_the_record(cluster: Cluster) -> None:
@@ -109,6 +113,7 @@ def test_a_full_disk_of_the_first_host_does_not_lose_the_record(cluster: Cluster
         assert read_record(spare).status == "complete"
         assert hosts_in(spare, "throughput") == set(NAMES)
         assert ranks_in(spare) >= {1, 2}
+        assert not list(folder.glob("host-*"))
         assert [run_folders(cluster.files(name, RUNS)) for name in NAMES[1:]] == [[], []]
     finally:
         cluster.on(NAMES[0], "umount", "--lazy", RUNS)

@@ -41,7 +41,7 @@ cat >/etc/ssh/sshd_config <<END
 HostKey /etc/ssh/key
 AuthorizedKeysFile /etc/ssh/authorized_keys
 PasswordAuthentication no
-ClientAliveInterval 5
+ClientAliveInterval 2
 END
 mkdir -m 755 /run/sshd
 /usr/sbin/sshd

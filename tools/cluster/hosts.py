@@ -97,12 +97,23 @@ class Cluster:
 
     @contextmanager
     def started(
-        self, *settings: str, ranks: int = 3, **variables: str
+        self,
+        *settings: str,
+        ranks: int = 3,
+        open_mpi: str = "",
+        module: str = "wattload",
+        **variables: str,
     ) -> Iterator[subprocess.Popen[str]]:
-        """Start the same by MPICH, and kill its launcher if the block leaves it behind."""
+        """Start the same, and kill its launcher if the block leaves it behind.
+
+        ``module`` is the program that stands for wattload.
+        """
+        passed = {**VARIABLES, **variables}
+        words = launcher(ranks=ranks, open_mpi=open_mpi, variables=list(passed))
+        run = (*RUN[:2], module, *RUN[3:])
         with subprocess.Popen(
-            self.words(NAMES[0], *launcher(ranks=ranks), *RUN, *settings),
-            env={**os.environ, **VARIABLES, **variables},
+            self.words(NAMES[0], *words, *run, *settings),
+            env={**os.environ, **passed},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
