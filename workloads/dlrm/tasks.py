@@ -36,7 +36,6 @@ from wattload.loaders.data.criteo_synthetic import MEAN_ROW_BYTES, SyntheticDay
 from wattload.loaders.data.data_folder import open_data_folder
 from wattload.loaders.data.media import DirectMedium
 
-CEILING_NS = NS_PER_S // 2
 WRITE_BYTES = 4 << 20
 
 
@@ -150,11 +149,12 @@ class ShuffleTask:
 
 @dataclass(frozen=True, slots=True)
 class CeilingTask:
-    """Convert ``part``, which is one block long, or some of gz, in memory."""
+    """Convert ``part``, which is one block long, or some of gz, in memory for ``duration_ns``."""
 
     part: Part
     settings: ConversionSettings
     converter: Converter
+    duration_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +259,12 @@ def against_memory(task: CeilingTask, moved: Moved) -> float:
         task.converter.in_memory(task.part, task.settings)
     except BadIdError as error:
         raise (find_fault(task.part) or error) from error
-    done_bytes = 0
+    done_bytes = passed_ns = 0
     start_ns = time.monotonic_ns()
-    while (passed_ns := time.monotonic_ns() - start_ns) < CEILING_NS:
+    while passed_ns < task.duration_ns:
         task.converter.in_memory(task.part, task.settings)
         done_bytes += task.part.size_bytes
+        passed_ns = time.monotonic_ns() - start_ns
     return done_bytes * NS_PER_S / passed_ns
 
 

@@ -15,6 +15,7 @@ from wattload import __version__
 from wattload.core.errors import ConfigError, RunError
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
+from wattload.core.units import NS_PER_S
 from wattload.core.workload import (
     Accelerator,
     Outcome,
@@ -83,6 +84,8 @@ BUCKET_SHARE = 0.9
 ID_BYTES = 4
 SPILLED_ID_BYTES = 2 * ID_BYTES
 """Space of an id that memory has no room for, and of its number."""
+CEILING_NS = NS_PER_S // 2
+"""How long each worker converts from memory."""
 GZ_CEILING_BLOCKS = 4
 """Blocks of gz that the harness ceiling is measured with: one is converted while the next is
 unpacked, as in the phases."""
@@ -434,7 +437,8 @@ class Dlrm:
         part = self._parts[0]
         block_count = GZ_CEILING_BLOCKS if is_gz(part.source) else 1
         lines = first_lines(part, settings.block_bytes * block_count)
-        tasks = [CeilingTask(lines, settings, self._loader.converter())] * pool.count
+        task = CeilingTask(lines, settings, self._loader.converter(), CEILING_NS)
+        tasks = [task] * pool.count
         return sum(done.result for done in pool.run(against_memory, tasks, lambda *_: None))
 
     def _outcome(self, context: RunContext, days: DayFiles, ceiling_bytes_per_s: float) -> Outcome:

@@ -49,8 +49,8 @@ from tests.context import context_at
 from wattload.core.workload import Accelerator
 from {module} import Config as Loader
 from wattload.workloads.dlrm.config import Config, Dense, Pack
+from wattload.workloads.dlrm import workload as module
 from wattload.workloads.dlrm.conversion import Outputs
-from wattload.workloads.dlrm.workload import Dlrm
 
 finished = []
 finish = Outputs.finish
@@ -63,7 +63,8 @@ def finish_or_die(self, path, made):
 
 if __name__ == "__main__":
     Outputs.finish = finish_or_die
-    workload = Dlrm(Config({settings}), Loader(), Accelerator())
+    module.CEILING_NS = 1
+    workload = module.Dlrm(Config({settings}), Loader(), Accelerator())
     context = context_at(Path({target!r}))
     workload.prepare(context)
     workload.run(context)
@@ -90,6 +91,26 @@ def kill(target: Path, loader: ConverterConfig, after: int, **changed: Any) -> N
     )
     child = subprocess.run([sys.executable, str(script)], cwd=root, check=False, timeout=120)
     assert child.returncode == -signal.SIGKILL
+
+
+def interrupt(target: Path, loader: ConverterConfig, after: int, **changed: Any) -> str:
+    """Interrupt a conversion when it has finished some parts, and return what it says."""
+    target.mkdir()
+    finished: list[Path] = []
+    finish = Outputs.finish
+
+    def finish_and_stop(outputs: Outputs, path: Path, made: Converted | Packed) -> None:
+        finish(outputs, path, made)
+        finished.append(path)
+        if len(finished) == after:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Outputs, "finish", finish_and_stop)
+        with pytest.raises(KeyboardInterrupt) as error:
+            start(target, loader, **changed)
+    (note,) = error.value.__notes__
+    return str(note)
 
 
 def start(
@@ -149,12 +170,10 @@ def test_parts_finished_before_a_kill_are_kept_and_counted_apart(
     assert foreign_paths(target) == ()
 
 
-@pytest.mark.slow
-@each_loader
-def test_a_kill_in_the_second_step_keeps_the_first(loader: ConverterConfig, tmp_path: Path) -> None:
+def test_a_kill_in_the_second_step_keeps_the_first(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    kill(target, loader, after=PARTS + 2)
-    outcome, checks = start(target, loader)
+    kill(target, ArrowConfig(), after=PARTS + 2)
+    outcome, checks = start(target, ArrowConfig())
     assert kept(outcome) == {"tsv_to_parquet": PARTS, "parquet_to_binary": 2}
     assert rows(target) == reference(target)
     assert failed(checks) == {"dlrm_tsv_bytes"}
@@ -176,60 +195,34 @@ def test_the_plan_counts_the_space_of_what_a_kill_left(tmp_path: Path, is_real: 
     assert present_bytes == sum(path.stat().st_blocks * 512 for path in left) > 0
 
 
-@pytest.mark.slow
-@each_loader
-def test_without_parquet_finished_parts_are_kept_too(
-    loader: ConverterConfig, tmp_path: Path
-) -> None:
+def test_without_parquet_finished_parts_are_kept_too(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    kill(target, loader, after=5, columnar=False)
-    outcome, checks = start(target, loader, columnar=False)
+    interrupt(target, NativeConfig(), after=5, columnar=False)
+    outcome, checks = start(target, NativeConfig(), columnar=False)
     assert kept(outcome) == {"tsv_to_binary": 5}
     assert rows(target) == reference(target)
     assert failed(checks) == {"dlrm_tsv_bytes"}
 
 
-@pytest.mark.slow
-@each_loader
-def test_parts_of_split_columns_are_kept_whole(loader: ConverterConfig, tmp_path: Path) -> None:
+def test_parts_of_split_columns_are_kept_whole(tmp_path: Path) -> None:
     target, split = tmp_path / "target", {"dense": Dense.log, "pack": Pack.split_binary}
-    kill(target, loader, after=5, columnar=False, **split)
+    interrupt(target, ArrowConfig(), after=5, columnar=False, **split)
     next(target.rglob("day_0.00001.cat_7.bin")).unlink()
-    outcome, checks = start(target, loader, columnar=False, **split)
+    outcome, checks = start(target, ArrowConfig(), columnar=False, **split)
     assert kept(outcome) == {"tsv_to_binary": 4}
     assert failed(checks) == {"dlrm_tsv_bytes"}
     labels = [path.read_bytes() for path in sorted(target.rglob("*.label.bin"))]
     assert b"".join(labels) == reference(target)[::160]
 
 
-def test_ctrl_c_keeps_finished_parts_and_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, finished = tmp_path / "target", []
-    target.mkdir()
-    finish = Outputs.finish
-
-    def finish_and_stop(outputs: Outputs, path: Path, made: Converted | Packed) -> None:
-        finish(outputs, path, made)
-        finished.append(path)
-        if len(finished) == 2:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Outputs, "finish", finish_and_stop)
-        with pytest.raises(KeyboardInterrupt) as error:
-            start(target, ArrowConfig())
-    (note,) = error.value.__notes__
-    assert note.startswith(f"  kept        2 finished files in {finished[0].parent}; the same run")
-    assert sorted(target.rglob("*.parquet")) == sorted(finished)
+def test_after_ctrl_c_a_run_resumes_and_the_next_measures_everything(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    note = interrupt(target, ArrowConfig(), after=2)
+    first, second = target.rglob("*.parquet")
+    assert note.startswith(f"  kept        2 finished files in {first.parent}; the same run")
+    assert first.parent == second.parent
     outcome, _ = start(target, ArrowConfig())
     assert kept(outcome)["tsv_to_parquet"] == 2
-
-
-def test_the_run_after_a_resumed_one_measures_everything(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    kill(target, ArrowConfig(), after=3)
-    start(target, ArrowConfig())
     outcome, checks = start(target, ArrowConfig())
     assert set(kept(outcome).values()) == {0}
     assert failed(checks) == set()
@@ -238,7 +231,6 @@ def test_the_run_after_a_resumed_one_measures_everything(tmp_path: Path) -> None
     assert list(target.rglob("*.bin")) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -249,23 +241,21 @@ def test_the_run_after_a_resumed_one_measures_everything(tmp_path: Path) -> None
 )
 def test_a_run_of_another_kind_starts_anew(tmp_path: Path, changed: dict[str, Any]) -> None:
     target = tmp_path / "target"
-    kill(target, ArrowConfig(), after=3)
+    interrupt(target, ArrowConfig(), after=1)
     outcome, checks = start(target, ArrowConfig(), **changed)
     assert set(kept(outcome).values()) == {0}
     assert failed(checks) == set()
     assert foreign_paths(target) == ()
 
 
-@pytest.mark.slow
 def test_another_loader_starts_anew(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    kill(target, ArrowConfig(), after=3)
+    interrupt(target, ArrowConfig(), after=1)
     outcome, checks = start(target, NativeConfig())
     assert set(kept(outcome).values()) == {0}
     assert failed(checks) == set()
 
 
-@pytest.mark.slow
 def test_what_a_kill_left_unfinished_is_removed_by_a_run_with_other_parts(tmp_path: Path) -> None:
     target = tmp_path / "target"
     kill(target, ArrowConfig(), after=0, workers=2)
@@ -279,13 +269,12 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [cut, Path.unlink])
 def test_a_kept_file_that_is_not_whole_is_made_again(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     target = tmp_path / "target"
-    kill(target, ArrowConfig(), after=PARTS)
+    interrupt(target, ArrowConfig(), after=PARTS)
     spoil(next(target.rglob("day_1.00000.parquet")))
     outcome, checks = start(target, ArrowConfig())
     assert kept(outcome)["tsv_to_parquet"] == PARTS - 1
@@ -293,10 +282,9 @@ def test_a_kept_file_that_is_not_whole_is_made_again(
     assert failed(checks) == {"dlrm_tsv_bytes"}
 
 
-@pytest.mark.slow
 def test_a_kept_file_with_other_bytes_fails_the_checks(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    kill(target, ArrowConfig(), after=PARTS + 2)
+    interrupt(target, ArrowConfig(), after=PARTS + 2)
     (path, *_) = sorted(path for path in target.rglob("*.bin") if path.stat().st_size)
     content = bytearray(path.read_bytes())
     content[1000] ^= 1

@@ -130,14 +130,13 @@ def test_these_are_refused_in_one_sentence(
 
 
 @each_loader
-@pytest.mark.parametrize("columnar", [True, False])
 @pytest.mark.parametrize(
-    ("name", "text", "lines"),
+    ("name", "text", "lines", "columnar"),
     [
-        ("day_1", DAYS[1].decode().encode("utf-16"), 401),
-        ("day_1", b"not one row", 1),
+        ("day_1", DAYS[1].decode().encode("utf-16"), 401, True),
+        ("day_1", b"not one row", 1, False),
         # Its bytes name the test, so they must not hold the time.
-        ("day_1.gz", gzip.compress(DAYS[1].replace(b"\t", b",") * 9, mtime=0), 3600),
+        ("day_1.gz", gzip.compress(DAYS[1].replace(b"\t", b",") * 9, mtime=0), 3600, True),
     ],
 )
 def test_a_file_of_which_every_line_would_be_dropped_is_refused(

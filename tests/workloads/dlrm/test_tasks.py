@@ -120,7 +120,7 @@ def test_a_bad_id_that_is_no_longer_in_the_tsv_is_still_an_error(tmp_path: Path)
     task = PackTask(part, columns, tmp_path / "p.bin", SETTINGS, ARROW)
     for named in (
         partial(to_binary, task),
-        partial(against_memory, CeilingTask(part, SETTINGS, ARROW)),
+        partial(against_memory, CeilingTask(part, SETTINGS, ARROW, 1)),
     ):
         with pytest.raises(DataError, match=r"day_0, line [0-9]+ .*c1 is b'zzzzzzzz'"):
             named(moved_nowhere)
@@ -136,7 +136,7 @@ def test_a_ceiling_is_a_rate_and_writes_nothing(converter: Converter, tmp_path: 
     path.write_bytes(path.read_bytes().removesuffix(b"\n"))  # a last line may lack its end
     (part,) = cut_parts([path], 1)
     before = set(tmp_path.iterdir())
-    assert against_memory(CeilingTask(part, SETTINGS, converter), moved_nowhere) > 0
+    assert against_memory(CeilingTask(part, SETTINGS, converter, 1), moved_nowhere) > 0
     assert set(tmp_path.iterdir()) == before
 
 
@@ -150,7 +150,7 @@ def test_the_ceiling_of_gz_is_measured_over_several_blocks(
     (part,) = cut_parts([path], 1, {path: len(text)})
     lines = first_lines(part, 300_000)
     small = replace(SETTINGS, block_bytes=1 << 16)
-    assert against_memory(CeilingTask(lines, small, converter), moved_nowhere) > 0
+    assert against_memory(CeilingTask(lines, small, converter, 1), moved_nowhere) > 0
 
 
 def test_a_full_file_system_is_one_sentence_for_numbers_and_the_shuffle(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ if __name__ == "__main__":
 """
 
 
-def started(folder: Path, loader: type[ConverterConfig] = ArrowConfig) -> subprocess.Popen[bytes]:
+def started(folder: Path, loader: type[ConverterConfig]) -> subprocess.Popen[bytes]:
     """Start a run in a process of its own session and return it in the middle of a phase."""
     target = folder / "target"
     target.mkdir()
@@ -216,9 +216,9 @@ def session(child: subprocess.Popen[bytes]) -> list[int]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ctrl_c_leaves_no_worker_and_no_half_output(tmp_path: Path) -> None:
-    child = started(tmp_path)
+    child = started(tmp_path, ArrowConfig)
     pids = session(child)
     assert len(pids) >= 3
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to every process of the group
@@ -231,19 +231,16 @@ def test_ctrl_c_leaves_no_worker_and_no_half_output(tmp_path: Path) -> None:
     assert {"day_0", "day_1"} <= left
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loader", [ArrowConfig(), NativeConfig()], ids=["arrow", "native"])
-def test_workers_die_with_a_killed_rank_and_the_next_run_completes(
-    loader: ConverterConfig, tmp_path: Path
-) -> None:
-    child = started(tmp_path, type(loader))
+@pytest.mark.thorough
+def test_workers_die_with_a_killed_rank_and_the_next_run_completes(tmp_path: Path) -> None:
+    child = started(tmp_path, NativeConfig)
     pids = session(child)
     assert len(pids) >= 3
     child.kill()
     child.communicate(timeout=60)  # returns only when nobody holds its standard output any more
     assert gone(pids)
     config = Config(row_count=400_000, day_count=2, rounds=1, workers=2, block_bytes=1 << 22)
-    workload, context = Dlrm(config, loader, Accelerator()), context_at(tmp_path / "target")
+    workload, context = Dlrm(config, NativeConfig(), Accelerator()), context_at(tmp_path / "target")
     assert workload.prepare(context).reused
     workload.run(context)
     assert {check.verdict for check in workload.verify(context)} == {"pass"}
