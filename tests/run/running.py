@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -9,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from wattload.__main__ import main
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 
@@ -68,6 +70,27 @@ def run(
         timeout=seconds,
         check=False,
     )
+
+
+def run_here(folder: Path, *overrides: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run within this process: what a run imports and parses costs more CPU time than the run."""
+    words = command(folder, *overrides)
+    words = words[words.index("run") :]
+    return call_here(folder, *words, **variables)
+
+
+def call_here(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Call ``wattload`` within this process."""
+    out, error = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(error):
+        patch.chdir(folder)
+        for name, value in environment(folder, **variables).items():
+            patch.setenv(name, value)
+        try:
+            status = main(words)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return subprocess.CompletedProcess(words, status, out.getvalue(), error.getvalue())
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,7 @@ import pytest
 
 from tests.core.storage.loops import SIZE_BYTES, command, digest, loop_device, must
 from tests.core.storage.mounting import mounted
-from tests.run.running import DEADLINE_S, environment, launched, record_of, run, run_folders, until
+from tests.run.running import call_here, launched, record_of, run, run_folders, run_here, until
 from wattload.cli.main import dispatch
 from wattload.core.errors import TargetError
 from wattload.core.storage.content import sample_offsets
@@ -47,13 +46,13 @@ class Drive:
         return (*WRITER, *own, *more)
 
     def run(self, *more: str, **variables: str) -> None:
-        done = run(self.folder, *self.words(*more), ranks=1, seconds=DEADLINE_S, **variables)
+        done = run_here(self.folder, *self.words(*more), **variables)
         assert done.returncode == 0, done.stderr
 
     def refused(self, *more: str, **variables: str) -> str:
         """Return the error of a refused run; not a byte of the drive has changed."""
         before, count = digest(self.device), len(self.rows())
-        done = run(self.folder, *self.words(*more), ranks=1, seconds=DEADLINE_S, **variables)
+        done = run_here(self.folder, *self.words(*more), **variables)
         assert done.returncode == 2, (done.stdout, done.stderr)
         assert digest(self.device) == before
         assert len(self.rows()) == count
@@ -61,7 +60,7 @@ class Drive:
 
     def plan(self, *words: str) -> str:
         given = ("null", *WRITER[1:], "target=block", f"target.path={self.device}", *words)
-        done = command("env", "-C", str(self.folder), *_variables(self.folder), *_plan(), *given)
+        done = call_here(self.folder, "plan", *given)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -74,15 +73,6 @@ class Drive:
             device.write(content * (SIZE_BYTES // len(content)))
             device.flush()
             os.fsync(device.fileno())
-
-
-def _plan() -> tuple[str, ...]:
-    return (sys.executable, "-m", "wattload", "plan")
-
-
-def _variables(folder: Path) -> list[str]:
-    given = environment(folder)
-    return [f"{key}={given[key]}" for key in ("WATTLOAD_STATE_DIR", "PYTHONPATH")]
 
 
 @pytest.fixture
@@ -200,7 +190,7 @@ def claimed_drive(drive: Drive) -> ClaimedDrive:
 def test_a_sweep_over_two_drives_takes_a_list_of_serials(drive: Drive) -> None:
     image = drive.folder / "other.img"
     with loop_device(image) as other:
-        done = run(
+        done = run_here(
             drive.folder,
             "-m",
             *WRITER,
@@ -220,7 +210,7 @@ def test_more_than_a_drive_write_has_to_be_permitted(drive: Drive) -> None:
 
 
 def test_a_workload_of_files_is_refused_before_anything_is_opened(drive: Drive) -> None:
-    done = run(drive.folder, "workload=unet3d", "target=block", f"target.path={drive.device}")
+    done = run_here(drive.folder, "workload=unet3d", "target=block", f"target.path={drive.device}")
     assert done.returncode == 2
     assert "workload=unet3d reads files; use target=directory" in done.stderr
 
@@ -234,7 +224,10 @@ def test_a_killed_run_is_ended_in_the_log_by_its_sampler(drive: Drive) -> None:
         until((drive.folder / "waiting").exists, process)
         assert [row["event"] for row in drive.rows()] == ["begin"]
         assert command("mkfs.ext4", "-q", str(drive.device)).returncode
-        assert f"process {process.pid} (" in drive.refused(EVERYTHING)
+        # Within this process, a run that this process started would be of its own family.
+        done = run(drive.folder, *drive.words(EVERYTHING))
+        assert done.returncode == 2
+        assert f"process {process.pid} (" in done.stderr
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: len(drive.rows()) == 2)
     _, end = drive.rows()
@@ -273,7 +266,7 @@ def test_a_user_that_comes_after_the_claim_keeps_the_run_from_beginning(
 def test_a_log_that_can_not_be_written_refuses(drive: Drive) -> None:
     (drive.folder / "state").write_text("not a folder")
     before = digest(drive.device)
-    done = run(drive.folder, *drive.words())
+    done = run_here(drive.folder, *drive.words())
     assert done.returncode == 2
     assert digest(drive.device) == before
 
@@ -342,7 +335,7 @@ def test_a_refused_run_names_all_reasons_at_once(drive: Drive) -> None:
     must("mkfs.ext4", "-q", "-U", "11111111-2222-3333-4444-555555555555", str(drive.device))
     before = digest(drive.device)
     words = (*WRITER, "target=block", f"target.path={drive.device}")
-    done = run(drive.folder, *words, ranks=1, seconds=DEADLINE_S)
+    done = run_here(drive.folder, *words)
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert first.startswith(f"wattload: {drive.device} is a loop device of ")
@@ -355,11 +348,9 @@ def test_a_refused_run_names_all_reasons_at_once(drive: Drive) -> None:
 
 
 def test_a_raw_drive_has_no_data_to_generate_or_to_clean(drive: Drive) -> None:
-    words = [sys.executable, "-m", "wattload"]
-    variables = ["env", "-C", str(drive.folder), *_variables(drive.folder)]
-    generated = command(*variables, *words, "datagen", *drive.words())
+    generated = call_here(drive.folder, "datagen", *drive.words())
     assert generated.returncode == 2
     assert "datagen writes data files" in generated.stderr
-    cleaned = command(*variables, *words, "clean", str(drive.device))
+    cleaned = call_here(drive.folder, "clean", str(drive.device))
     assert cleaned.returncode == 2
     assert "is a block device" in cleaned.stderr

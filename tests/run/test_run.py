@@ -17,6 +17,7 @@ from tests.run.running import (
     record_of,
     run,
     run_folder,
+    run_here,
     sampler_of,
     waiting,
 )
@@ -98,7 +99,7 @@ def test_a_rank_that_fails_reports_why_and_ends_all(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_reported_in_the_record(tmp_path: Path) -> None:
-    done = run(tmp_path, *SLOW, WATTLOAD_TEST_FAIL="0")
+    done = run_here(tmp_path, *SLOW, WATTLOAD_TEST_FAIL="0")
     assert done.returncode == 2
     record = record_of(tmp_path)
     sentence, where_it_is, what_next = done.stderr.splitlines()[-3:]
@@ -161,7 +162,7 @@ def test_bad_input_on_two_ranks_is_said_once(tmp_path: Path) -> None:
 
 def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
     sweep = ("-m", "workload=null", "power=none", "label=A,B", "repeat=2")
-    done = run(tmp_path, *sweep)
+    done = run_here(tmp_path, *sweep)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("energy not measured") == 4
     assert "run 4 of 4, about " in done.stderr
@@ -178,7 +179,7 @@ def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
     ]
     assert len({r.comparison.session_id for r in records}) == 1
     shutil.rmtree(tmp_path / "runs" / records[-1].run_id)
-    again = run(tmp_path, *sweep)
+    again = run_here(tmp_path, *sweep)
     assert again.stdout.count("energy not measured") == 1
     assert "3 of 4 runs are finished and valid and are not repeated" in again.stderr
     assert again.stdout.splitlines()[-1].endswith(".jsonl")
@@ -186,17 +187,17 @@ def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
 
 def test_two_runs_on_one_target_are_refused(tmp_path: Path) -> None:
     with waiting(tmp_path, "run") as process:
-        second = run(tmp_path, "workload=null", "power=none")
+        second = run_here(tmp_path, "workload=null", "power=none")
         assert second.returncode == 2
         assert f"(process {process.pid})" in second.stderr
         process.terminate()
         process.communicate(timeout=DEADLINE_S)
-    assert run(tmp_path, "workload=null", "power=none").returncode == 0
+    assert run_here(tmp_path, "workload=null", "power=none").returncode == 0
 
 
 def test_a_sweep_takes_another_directory_for_another_run(tmp_path: Path) -> None:
     sweep = ("-m", "workload=null", "power=none", "label=A,B", "target.path=${oc.env:WHERE}")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        done = run(tmp_path, *sweep, WHERE=str(tmp_path / name))
+        done = run_here(tmp_path, *sweep, WHERE=str(tmp_path / name))
         assert done.stdout.count("energy not measured") == 2, done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.running import DEADLINE_S, launched, record_of, run, until
+from tests.run.running import DEADLINE_S, launched, record_of, run, run_here, until
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
@@ -62,7 +62,8 @@ def journals(folder: Path) -> list[str]:
 def record_with_a_rest(folder: Path, *words: str, ranks: int = 1) -> RunRecord:
     """Return the record of a small run whose drive a file measures."""
     times = [f"power.rest_max_s={REST_S}", "power.idle_after_s=0.5"]
-    done = run(folder, "scale=demo", *words, *measured(folder), *times, ranks=ranks)
+    given = ("scale=demo", *words, *measured(folder), *times)
+    done = run(folder, *given, ranks=ranks) if ranks > 1 else run_here(folder, *given)
     assert done.returncode in (0, 3), done.stderr
     return record_of(folder)
 
@@ -113,6 +114,7 @@ def test_checkpoints_that_drain_are_complete_before_the_rest(tmp_path: Path) -> 
     assert len(rest_of(record).intervals) == 1, "what drains under training is no rest"
 
 
+@pytest.mark.thorough
 def test_training_between_saves_that_is_long_enough_is_a_rest(tmp_path: Path) -> None:
     words = ("workload.interval_s=0.5", "workload.step_s=0.1", "workload.checkpoint_count=3")
     record = record_with_a_rest(tmp_path, "workload=checkpoint", *SMALL["checkpoint"], *words)
@@ -150,6 +152,6 @@ def test_a_run_that_is_ended_in_its_rest_says_what_it_had_done(tmp_path: Path) -
 
 
 def test_without_a_meter_there_is_no_rest(tmp_path: Path) -> None:
-    done = run(tmp_path, "workload=null", "scale=demo", "power=none")
+    done = run_here(tmp_path, "workload=null", "scale=demo", "power=none")
     assert done.returncode == 0, done.stderr
     assert [window.name for window in record_of(tmp_path).windows] == ["nothing"]
