@@ -59,6 +59,7 @@ def make(runs: Path, *, killed_at: int = MANY) -> None:
     make_run_folder(runs / "run", {"seed": 1}, "{}")
 
 
+@pytest.mark.thorough
 def test_a_folder_that_was_never_born_goes_whenever_its_process_was_killed(tmp_path: Path) -> None:
     left = 0
     for step in range(MANY):

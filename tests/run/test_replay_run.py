@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.running import DEADLINE_S, environment
+from tests.run.running import call_here, environment, run_here
 from wattload.core.record.file import read_record
 from wattload.core.record.run import RunRecord
 
@@ -27,15 +27,7 @@ def places(folder: Path) -> list[str]:
 
 
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "--json", "workload=null", *places(folder), *overrides],
-        env=environment(folder),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    return run_here(folder, "--json", "workload=null", *overrides)
 
 
 def trace(folder: Path) -> Path:
@@ -68,8 +60,7 @@ def test_replayed_watts_are_labelled_from_the_file_to_the_page(tmp_path: Path) -
     assert cost.lost_sample_count == 0
     folder = next((tmp_path / "runs").glob("*/record.json")).parent
     page = tmp_path / "page.html"
-    command = [sys.executable, "-m", "wattload", "report", str(folder), "-o", str(page)]
-    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    assert call_here(tmp_path, "report", str(folder), "-o", str(page)).returncode == 0
     assert "replay, recorded in another run and played from the start of sampling" in (
         page.read_text()
     )

@@ -56,6 +56,7 @@ def ran_throughout(record: RunRecord) -> Check:
     return found
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_stopped_fails(tmp_path: Path) -> None:
     """Whatever step it falls into; both utilisations leave out the first one."""
     with launched(tmp_path, *UNET3D) as process:

@@ -15,12 +15,13 @@ import pytest
 from tests.run.running import (
     DEADLINE_S,
     SLOW,
+    call_here,
     command,
     environment,
     record_of,
-    run,
     run_folder,
     run_folders,
+    run_here,
     sampler_of,
     until,
     waiting,
@@ -38,18 +39,6 @@ from wattload.power.sampler.aborted_record import REASON, finish_abandoned
 
 pytestmark = pytest.mark.slow
 MARKS = {LOCK_FILE, OWNER_FILE, RESERVE_FILE}
-
-
-def wattload(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "wattload", *words],
-        env=environment(folder),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
 
 
 def kill_with_sampler(process: subprocess.Popen[str]) -> None:
@@ -75,19 +64,19 @@ def test_a_live_run_is_left_alone_and_shown_as_running(tmp_path: Path) -> None:
     with waiting(tmp_path, "run") as process:
         folder = run_folder(tmp_path)
         assert {path.name for path in folder.iterdir()} >= {DRAFT_FILE, *MARKS}
-        done = wattload(tmp_path, "check", str(folder))
+        done = call_here(tmp_path, "check", str(folder))
         assert done.returncode == 2
         assert f"{folder}: left out: it is running (locked by another process" in done.stdout
-        done = wattload(tmp_path, "report", str(folder))
+        done = call_here(tmp_path, "report", str(folder))
         assert done.returncode == 2
         assert "is running or was interrupted" in done.stderr
         other = tmp_path / "elsewhere"
         other.mkdir()
         elsewhere = (f"target.path={other}", f"runs={folder.parent}")
-        done = wattload(tmp_path, "run", "workload=null", "power=none", *elsewhere)
+        done = call_here(tmp_path, "run", "workload=null", "power=none", *elsewhere)
         assert done.returncode == 0, done.stderr
         assert str(folder) not in done.stderr
-        done = wattload(tmp_path, "report", str(tmp_path / "runs"), "-o", "page.html")
+        done = call_here(tmp_path, "report", str(tmp_path / "runs"), "-o", "page.html")
         assert done.returncode == 0, done.stderr
         assert f"left out {folder.name}: it is running or was interrupted" in done.stderr
         assert not (folder / RECORD_FILE).exists()
@@ -102,7 +91,7 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
     tmp_path: Path, left: Path, finisher: str
 ) -> None:
     if finisher == "check":
-        done = wattload(tmp_path, "check", str(left))
+        done = call_here(tmp_path, "check", str(left))
         lines = done.stdout.splitlines()
         assert " checks: 1 passed, " in lines.pop(3)
         assert lines == [
@@ -113,9 +102,9 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
             "1 run: 1 aborted",
         ]
     elif finisher == "report":
-        done = wattload(tmp_path, "report", str(left), "-o", "page.html")
+        done = call_here(tmp_path, "report", str(left), "-o", "page.html")
     else:
-        done = run(tmp_path, "workload=null", "power=none")
+        done = run_here(tmp_path, "workload=null", "power=none")
     assert f"recorded as aborted: {left}" in done.stderr
     record = read_record(left)
     assert (record.status, record.status_reason) == ("aborted", REASON)
@@ -127,13 +116,13 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
 def test_a_run_of_another_host_is_left_alone(tmp_path: Path, left: Path) -> None:
     owner = json.loads((left / OWNER_FILE).read_text())
     (left / OWNER_FILE).write_text(json.dumps({**owner, "host": "elsewhere", "boot_id": "other"}))
-    done = wattload(tmp_path, "check", str(left))
+    done = call_here(tmp_path, "check", str(left))
     assert done.returncode == 2
     assert "on host 'elsewhere'" in done.stdout
     assert f"if that host is gone, delete its {OWNER_FILE} and use it here" in done.stdout
     assert not (left / RECORD_FILE).exists()
     (left / OWNER_FILE).write_text(json.dumps({**owner, "boot_id": "before the power cut"}))
-    wattload(tmp_path, "check", str(left))
+    call_here(tmp_path, "check", str(left))
     assert read_record(left).status == "aborted"
 
 
@@ -268,7 +257,7 @@ def assert_spare(top: Path, folder: Path, status: int, errors: str) -> None:
     assert str(top / "runs" / folder.name) in sentence
     assert str(spare) in sentence
     assert read_record(spare).status == "complete"
-    done = wattload(top, "check", str(spare))
+    done = call_here(top, "check", str(spare))
     assert "mismatch" not in done.stdout
     assert done.returncode in (0, 3), done.stderr
 
@@ -278,7 +267,7 @@ def test_a_runs_folder_without_space_for_a_record_is_refused(tmp_path: Path) -> 
         (tmp_path / "runs").symlink_to(tiny)
         with (tiny / "filler").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, SIZE_BYTES // 2)
-        done = run(tmp_path, "workload=null", "power=none")
+        done = run_here(tmp_path, "workload=null", "power=none")
         assert done.returncode == 2
         assert "reserved for the record: No space left on device" in done.stderr
         assert not run_folders(tiny)

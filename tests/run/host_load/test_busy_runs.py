@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.host_load.test_process import lives, members
-from tests.run.running import SLOW, launched, record_of, run, until
+from tests.run.running import SLOW, launched, record_of, run, run_here, until
 from wattload.core.record.host import CPU_BAND, MEMORY_BAND, LoadLevel
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import judged
@@ -130,7 +130,9 @@ def test_the_level_of_stressapptest_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_impossible_load_is_refused_before_the_run(tmp_path: Path) -> None:
-    missing = run(tmp_path, "workload=null", "load=stressapptest", "load.binary=no-such-program")
+    missing = run_here(
+        tmp_path, "workload=null", "load=stressapptest", "load.binary=no-such-program"
+    )
     assert missing.returncode == 2
     assert "needs the program no-such-program, which is not installed" in missing.stderr
     assert not list((tmp_path / "runs").glob("2*"))

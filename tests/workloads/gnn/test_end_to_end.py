@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.run.running import record_of, run
+from tests.run.running import record_of, run_here
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import judged, run_of
 
@@ -27,7 +27,7 @@ WORDS = (
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     folder = tmp_path_factory.mktemp("run")
-    done = run(folder, *WORDS)
+    done = run_here(folder, *WORDS)
     assert done.returncode == 0, done.stderr
     return record_of(folder)
 
