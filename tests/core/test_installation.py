@@ -49,6 +49,7 @@ def test_an_index_is_asked_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert install_command(["gpu"]).endswith(" install 'wattload[gpu]'")
 
 
+@pytest.mark.thorough
 def test_pip_accepts_the_command_here(tmp_path: Path) -> None:
     import shlex
     import subprocess

@@ -13,10 +13,7 @@ import pytest
 
 from wattload.core.steady import WINDOW_ROUNDS, measurement_window
 
-pytestmark = [
-    pytest.mark.slow,  # fio writes for 7 s
-    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 
 RUNTIME_S = 7
 

@@ -143,6 +143,7 @@ def test_every_seed_is_a_good_plan(driver: Driver) -> None:
     assert all(job["code"] == 0 for job in outcome.jobs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", [("gcc",), ("clang", "clang-19", "clang-16", "clang-14")])
 def test_a_compiler_takes_the_sources_without_a_warning(
     tmp_path: Path, names: tuple[str, ...]
