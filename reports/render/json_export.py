@@ -157,7 +157,6 @@ def _run(subject: Subject, run: Run) -> dict[str, Any]:
         "energies": every_energy(record),
         "hosts": shares_of(record),
         "paths": record.workload.paths,
-        "facts": record.workload.facts,
         "loads": record.loads,
     }
 

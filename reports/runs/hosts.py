@@ -123,10 +123,10 @@ def names_text(hosts: Sequence[str]) -> str:
 def shares_of(record: RunRecord) -> tuple[HostShare, ...]:
     """Return what each host did, in the order of the record, and what all did together.
 
-    Empty for a run of one host.
+    Empty for a run of one host, and one that ended before it knew its hosts.
     """
     names = [host.facts.name for host in record.hosts]
-    if len(names) == 1:
+    if len(names) <= 1:
         return ()
     bounds_s = [_bound_s(record, name) for name in names]
     known_s = [bound_s for bound_s in bounds_s[1:] if bound_s is not None]

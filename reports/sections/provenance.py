@@ -34,7 +34,7 @@ from wattload.reports.stats.subject import Subject
 from wattload.results.quantity import MISSING, counted, number, quantity, whole
 
 EMBEDDED_BYTES_MAX = 1_000_000
-"""The largest record that a page embeds."""
+"""The largest part of a record that a page embeds: facts by rank make a record large."""
 
 _SEALS: dict[SealState, tuple[str, Tone]] = {
     "holds": ("seal matches the content", "good"),
@@ -101,17 +101,17 @@ def reproduce_blocks(run: Run) -> list[Block]:
     blocks: list[Block] = [
         Code(shlex.join(record.command), "The command that reproduces this run"),
         Facts(_facts(record)),
-        Fold("Configuration", [_json(record.config)], data=True),
+        Fold("Configuration", [Code(_json(record.config))], data=True),
     ]
     if record.workload.facts:
-        facts = "The workload's facts"
-        blocks.append(Fold(facts, [_json(record.workload.facts)], data=True))
-    blocks.append(_record(record))
+        blocks.append(_embedded(record, "workload's facts", _json(record.workload.facts)))
+    text, name = record.model_dump_json(indent=1), f"record-{anchor(record.run_id)}"
+    blocks.append(_embedded(record, "whole record", text, name=name))
     return blocks
 
 
-def _json(value: object) -> Code:
-    return Code(json.dumps(value, indent=2, ensure_ascii=False))
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
@@ -140,20 +140,19 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
     return facts
 
 
-def _record(record: RunRecord) -> Block:
-    text = record.model_dump_json(indent=1)
+def _embedded(record: RunRecord, title: str, text: str, *, name: str = "") -> Block:
+    """Return a part of a record, or where it is if it is too large for a page."""
     size = quantity(len(text.encode()), Unit.BYTES, 3)
     if len(text.encode()) > EMBEDDED_BYTES_MAX:
         return Notice(
-            "The record is not embedded",
+            f"The {title} is not embedded",
             [
                 f"It has {size}, more than {quantity(EMBEDDED_BYTES_MAX, Unit.BYTES, 3)}; "
                 f"see record.json of run {record.run_id}."
             ],
             "open",
         )
-    name = f"record-{anchor(record.run_id)}"
-    return Fold(f"The whole record as JSON, {size}", [Code(text, name=name)], data=True)
+    return Fold(f"The {title}, {size}", [Code(text, name=name)], data=True)
 
 
 def method_section(subject: Subject) -> Section | None:

@@ -70,7 +70,8 @@ def check_blocks(subject: Subject, run: Run) -> list[Block]:
     """Return a run's checks and those of its files, worst first."""
     blocks: list[Block] = []
     if run.record.checks:
-        blocks.append(check_table(run.record.checks, "Checks of the run"))
+        checks = of_hosts(run.record, run.record.checks)
+        blocks.append(check_table(checks, "Checks of the run"))
     else:
         blocks.append(Notice("No check was made", ["The run ended before its checks."], "open"))
     blocks.append(check_table(subject.file_checks[run.id], "Seal and digests of its files"))

@@ -112,7 +112,7 @@ def test_the_embedded_record_is_the_record(virtual_runs: tuple[Run, ...]) -> Non
 def test_a_record_too_large_to_embed_says_where_it_is(tmp_path: Path) -> None:
     run = one(tmp_path, Scenario(run_id="big", seconds=1.0, remarks=("x" * 1_000_001,)))
     text = Page(render_page([run])).text()
-    assert "The record is not embedded" in text
+    assert "The whole record is not embedded" in text
     assert "see record.json of run big" in text
 
 
