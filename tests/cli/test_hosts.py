@@ -153,7 +153,7 @@ def test_an_mpi_without_its_mpirun_is_refused(tmp_path: Path) -> None:
     assert sentence == f"wattload: mpi4py loads {copy}, and no mpirun is installed with it"
 
 
-@pytest.mark.parametrize("mpi", ["MPICH", "Open MPI"])
+@pytest.mark.parametrize("mpi", ["MPICH", pytest.param("Open MPI", marks=pytest.mark.thorough)])
 def test_a_run_on_this_host_by_either_mpi(tmp_path: Path, mpi: str) -> None:
     variables = {"MPI4PY_LIBMPI": open_mpi()[1]} if mpi == "Open MPI" else {}
     if mpi == "MPICH":

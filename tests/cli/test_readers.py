@@ -15,10 +15,16 @@ from tests.run.running import DEADLINE_S, SLOW, command, environment, record_of,
 WATTLOAD = (sys.executable, "-m", "wattload")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("words", "status"),
-    [(["settings"], 0), (["--help"], 0), (["doctor"], 0), (["report", "nothing"], 2), (["no"], 2)],
+    ("words", "status", "unbuffered"),
+    [
+        (["settings"], 0, ""),
+        (["settings"], 0, "1"),
+        (["--help"], 0, "1"),
+        (["doctor"], 0, ""),
+        (["report", "nothing"], 2, "1"),
+        (["no"], 2, ""),
+    ],
 )
 def test_a_closed_pipe_changes_no_status(
     tmp_path: Path, words: list[str], status: int, unbuffered: str

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.running import environment
+from tests.run.running import call_here, environment
 from wattload.cli.escapes import escaped, printable
 
 EVIL = "\x1b]0;title\x07\x9b31m\N{RIGHT-TO-LEFT OVERRIDE}x"
@@ -80,13 +80,7 @@ def test_an_error_does_not_control_the_terminal(tmp_path: Path, arguments: list[
 def test_json_stays_json(tmp_path: Path) -> None:
     runs = tmp_path / EVIL
     given = ["workload=null", "power=none", "scale=demo", f"target.path={tmp_path}", f"runs={runs}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "wattload", "run", "--json", *given],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = call_here(tmp_path, "run", "--json", *given)
     assert Path(json.loads(done.stdout)["record"]).is_relative_to(runs)
 
 

@@ -736,7 +736,7 @@ print(peak_bytes())
 
 
 @pytest.mark.parametrize("config", [ArrowConfig(), NativeConfig()], ids=["arrow", "native"])
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory_grows_with_the_block_and_not_with_the_file(
     config: ConverterConfig, tmp_path: Path
 ) -> None:

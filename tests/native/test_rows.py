@@ -14,6 +14,7 @@ RUNS = 20_000
 NO_AVX2 = 77
 
 
+@pytest.mark.thorough
 def test_mutated_rows_are_those_of_a_plain_reading(build: Build, tmp_path: Path) -> None:
     program = build("address", "fuzz_rows.c", "fuzz_main.c")
     files = write_seeds(tmp_path / "corpus", rows())

@@ -58,7 +58,15 @@ def driver(folder: Path, version: str) -> Roots:
 
 @needs_nvrtc
 @pytest.mark.parametrize("source", FUNCTIONS)
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "sm_75",
+        pytest.param("sm_80", marks=pytest.mark.thorough),
+        pytest.param("sm_90", marks=pytest.mark.thorough),
+        "sm_100",
+    ],
+)
 def test_kernels_compile_without_a_gpu(architecture: str, source: str) -> None:
     image = compiled(architecture, Program.packaged(source))
     assert image.startswith(ELF)
