@@ -272,15 +272,31 @@ def _host(host: HostRecord) -> Iterator[Block]:
         ("system", f"{facts.os or 'unknown'}, Linux {facts.kernel}"),
         ("hypervisor", facts.hypervisor or MISSING),
         ("governor", facts.governor or MISSING),
+        *_bounds(host),
         *_busy(host),
     ]
     yield Facts(pairs)
     rest = [
         (name.replace("_", " "), str(value))
         for name, value in facts.model_dump(mode="json", exclude={"missing"}).items()
-        if value is not None
+        if value not in (None, {})
     ]
     yield Fold(f"All recorded fields of {facts.name}", [Facts([*rest, *_missing(facts)])])
+
+
+def _bounds(host: HostRecord) -> Iterator[tuple[str, str]]:
+    """Yield the limits of the host's control groups, and how far they bound the run."""
+    facts, before, after = host.facts, host.before.group, host.after and host.after.group
+    if facts.cgroup_cpu_limit is not None:
+        text = f"{facts.cgroup_cpu_limit:g} CPUs"
+        if after and None not in (before.throttled_s, after.throttled_s):
+            throttled_s = (after.throttled_s or 0.0) - (before.throttled_s or 0.0)
+            text += f", stopped for {quantity(throttled_s, Unit.SECONDS)} of CPU time in the run"
+        yield "CPU quota", text
+    if facts.cgroup_memory_limit_bytes is not None:
+        yield "memory limit", quantity(facts.cgroup_memory_limit_bytes, Unit.BYTES, 3)
+    for name, limit in (facts.cgroup_io_limits or {}).items():
+        yield f"I/O limit {name}", f"{limit:,} per second"
 
 
 def _busy(host: HostRecord) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ from wattload.core.errors import (
     TargetError,
 )
 from wattload.core.host.block_trace import TraceError, find_tracefs
-from wattload.core.host.cgroups import LimitProbe
+from wattload.core.host.cgroups import LimitProbe, cpu_limit, usable_cpus
 from wattload.core.host.cgroups import probe as probe_memory_limit
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.gpus import list_gpus
@@ -78,6 +78,7 @@ _NEEDED_FOR = {
     "cuFile": "loader=cufile: GPUDirect Storage, or cuFile's path through host memory",
     "GPU queue": "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue",
     "VFIO": "nothing here: drives of user-space drivers, which wattload does not have",
+    "CPU quota": "what the host's CPUs can do for a run: the quota may be measured, not the drive",
     "memory traffic": "the memory traffic of all programs under load=busy",
     "memory limit": "workload=gnn with the memory of a larger graph's share",
     "block trace": "request sizes, depth and latency at the drive in gnn",
@@ -381,9 +382,17 @@ def _gpu_queue(roots: Roots) -> Answer:
 
 def measuring_findings() -> Iterator[Finding]:
     """Yield what this host can measure or limit besides power."""
+    limit, _ = cpu_limit(LIVE)
+    if limit is not None:
+        yield Finding.of("CPU quota", cpu_quota(limit))
     yield Finding.of("memory traffic", memory_traffic(find_meter()))
     yield Finding.of("memory limit", memory_limit(probe_memory_limit()))
     yield Finding.of("block trace", block_trace(LIVE))
+
+
+def cpu_quota(limit: float) -> Answer:
+    cpus = len(os.sched_getaffinity(0))
+    return partly(f"{limit:g} of {cpus} CPUs, by a control group; workers=0 starts {usable_cpus()}")
 
 
 def memory_traffic(found: FoundMeter) -> Answer:

@@ -151,7 +151,12 @@ def _job(record: RunRecord) -> Iterator[Line]:
     others = [metric for metric in record.metrics if metric.headline and metric not in rates]
     if others:
         yield Line("also", "; ".join(_others(others)))
-    yield Line("CPU", _cpu(record, phases))
+    quotas = unique(
+        f"a quota of {limit:g} CPUs"
+        for host in record.hosts
+        if (limit := host.facts.cgroup_cpu_limit) is not None
+    )
+    yield Line("CPU", "; ".join(filter(None, (_cpu(record, phases), *quotas))))
 
 
 def _moved(phases: Sequence[Phase]) -> str:

@@ -134,8 +134,8 @@ class Mark:
     """A moment of an open phase: this rank's counts until then, and those of the block devices.
 
     ``time_ns`` is CLOCK_MONOTONIC, ``cpu_s`` the CPU time of the rank's processes, ``stopped_s``
-    the time for which the rank did not run, ``None`` if that is not counted, and ``devices`` are
-    the kernel's counters by device.
+    the time for which the rank did not run and ``throttled_s`` that of a CPU quota, each ``None``
+    if it is not counted, and ``devices`` are the kernel's counters by device.
     """
 
     time_ns: int
@@ -144,6 +144,7 @@ class Mark:
     operations: int = 0
     cpu_s: float = 0.0
     stopped_s: float | None = None
+    throttled_s: float | None = None
     devices: Mapping[str, BlockStat] = field(default_factory=dict)
 
 

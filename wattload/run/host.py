@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from wattload.core.clock import ClockAnchor, anchor
+from wattload.core.host.cgroups import group_state
 from wattload.core.host.counters import host_state
 from wattload.core.host.facts import host_facts
 from wattload.core.record.host import ClockOffset, HostRecord, HostState
@@ -91,7 +92,7 @@ class HostCapture:
 
     def _read(self, data_files: Sequence[Path]) -> Moment:
         return Moment(
-            host=host_state(),
+            host=host_state().model_copy(update={"group": group_state()}),
             targets=tuple(_target_state(target, data_files) for target in self._targets),
             controllers={name: controller_state(name) for name in self.controller_names},
         )

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.files import open_folder
+from wattload.core.host.cgroups import read_throttled_s, throttling_files
 from wattload.core.host.counters import RESET, BlockStat, ProcessTree
 from wattload.core.record.file import JOURNAL_PATTERN
 from wattload.core.record.phase import (
@@ -130,7 +131,7 @@ class OpenPhase:
 
     def mark(self) -> Mark:
         devices, cpu_s = self._recorder.read_stats(), self._recorder.tree.cpu_s()
-        stopped_s = self._recorder.read_stopped_s()
+        stopped_s, throttled_s = self._recorder.read_lost_s()
         with self._bins.lock:
             return Mark(
                 time_ns=time.monotonic_ns(),
@@ -139,6 +140,7 @@ class OpenPhase:
                 operations=self.operations,
                 cpu_s=cpu_s,
                 stopped_s=stopped_s,
+                throttled_s=throttled_s,
                 devices=devices,
             )
 
@@ -168,7 +170,8 @@ class PhaseRecorder:
         self._journal: RankJournal | None = None
         self.tree = tree
         self.read_stats = read_stats
-        self.read_stopped_s = read_stopped_s
+        self._read_stopped_s = read_stopped_s
+        self._throttling_files = throttling_files()
         self._stack = threading.local()
         self.progress = progress or RankProgress()
         self.at_timed_edge: Callable[[bool], None] | None = None
@@ -179,6 +182,10 @@ class PhaseRecorder:
         self.rest_s = 0.0
         """The length of a rest, on the rank that records them; 0 for none."""
         self._has_ended = False
+
+    def read_lost_s(self) -> tuple[float | None, float | None]:
+        """Return for how long this process has not run, and a CPU quota has stopped its groups."""
+        return self._read_stopped_s(), read_throttled_s(self._throttling_files)
 
     def write_to(self, journal: RankJournal) -> None:
         self._journal = journal
@@ -265,6 +272,7 @@ class PhaseRecorder:
             "operations": end.operations - start.operations,
             "cpu_s": max(0.0, end.cpu_s - start.cpu_s),
             "stopped_s": _between(start.stopped_s, end.stopped_s),
+            "throttled_s": _between(start.throttled_s, end.throttled_s),
             "is_part": is_part,
         }
         self._marked.append((span, start.devices, end.devices))
@@ -291,7 +299,7 @@ class PhaseRecorder:
         if at_edge is not None:
             at_edge(True)
         at_start = self.read_stats()
-        cpu_s, stopped_s = self.tree.cpu_s(), self.read_stopped_s()
+        cpu_s, (stopped_s, throttled_s) = self.tree.cpu_s(), self.read_lost_s()
         if self._journal is not None:
             self._journal.write("begin", {"name": name, "parent": parent})
         stack.append(name)
@@ -305,16 +313,24 @@ class PhaseRecorder:
                 at_edge(False)
         finally:
             stack.pop()
+        end_stopped_s, end_throttled_s = self.read_lost_s()
         end = Mark(
             time_ns=end_ns,
             read_bytes=opened.read_bytes,
             written_bytes=opened.written_bytes,
             operations=opened.operations,
             cpu_s=self.tree.cpu_s(),
-            stopped_s=self.read_stopped_s(),
+            stopped_s=end_stopped_s,
+            throttled_s=end_throttled_s,
             devices=self.read_stats(),
         )
-        start = Mark(time_ns=start_ns, cpu_s=cpu_s, stopped_s=stopped_s, devices=at_start)
+        start = Mark(
+            time_ns=start_ns,
+            cpu_s=cpu_s,
+            stopped_s=stopped_s,
+            throttled_s=throttled_s,
+            devices=at_start,
+        )
         self._add_span(name, parent, start, end, timed=timed)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from wattload.core.errors import ConfigError
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.settings import check_settings, setting
 
 MIN_BLOCK_BYTES = 64 << 10
@@ -187,4 +187,4 @@ class Config:
 
     def workers_per_rank(self, world_size: int) -> int:
         """Return the number of worker processes of a rank: as set, or its share of the cores."""
-        return self.workers or max(len(os.sched_getaffinity(0)) // world_size, 1)
+        return self.workers or max(usable_cpus() // world_size, 1)

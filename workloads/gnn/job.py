@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.host.gpus import Gpu
 from wattload.core.units import format_bytes
 from wattload.loaders.feature_rows import FeatureLoaderConfig, FeatureMemory, FeaturePlan, Memory
@@ -72,7 +72,7 @@ class Job:
 
     @property
     def sampler_threads(self) -> int:
-        return self.config.sampler_threads or len(os.sched_getaffinity(0))
+        return self.config.sampler_threads or usable_cpus()
 
     @property
     def expected_counts(self) -> list[list[float]]:

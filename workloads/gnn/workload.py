@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError, NoGpuError
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.host.gpus import Gpu, gpu_of_process
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
@@ -107,7 +107,7 @@ class Gnn:
         dataset = self._planned().dataset
         if not isinstance(dataset, GraphFiles):
             return None
-        return dataset.prepare(context, len(os.sched_getaffinity(0)))
+        return dataset.prepare(context, usable_cpus())
 
     def run(self, context: RunContext) -> Outcome:
         """Train for the configured steps.

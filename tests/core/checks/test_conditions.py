@@ -287,6 +287,42 @@ def test_a_stopped_phase_is_not_hidden_by_a_short_one_with_a_larger_share(order:
     )
 
 
+def throttled_for(record: RunRecord, *seconds: float, limit: float | None = 1.5) -> RunRecord:
+    """Return the record of a host with a CPU quota, which stopped its ranks for so long."""
+    (host,) = record.hosts
+    missing = {**host.facts.missing}
+    missing.pop("cgroup_cpu_limit")
+    facts = host.facts.model_copy(update={"cgroup_cpu_limit": limit, "missing": missing})
+    spans = tuple(
+        span.model_copy(update={"rank": rank, "throttled_s": each})
+        for rank, each in enumerate(seconds)
+        for span in record.spans
+    )
+    return changed(record, hosts=(host.model_copy(update={"facts": facts}),), spans=spans)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict", "ending"),
+    [
+        ((0.0,), "pass", "stopped processes for 0.00 CPU seconds of 34.0 s."),
+        ((0.33,), "pass", "0.33 CPU seconds of 34.0 s."),
+        ((0.1, 0.4), "warn", "0.40 CPU seconds of 34.0 s: the quota limits the result as well."),
+    ],
+)
+def test_a_quota_that_stopped_a_phase_is_warned_of(
+    seconds: tuple[float, ...], verdict: str, ending: str
+) -> None:
+    found = check(throttled_for(record_of(seconds=34.0), *seconds), "cpu_throttled")
+    assert found.verdict == verdict
+    assert "the quota of 1.5 CPUs" in found.sentence
+    assert found.sentence.endswith(ending)
+
+
+def test_without_a_quota_there_is_no_throttling_to_check() -> None:
+    record = throttled_for(record_of(seconds=34.0), 0.0, limit=None)
+    assert not [c for c in evaluate(record) if c.name == "cpu_throttled"]
+
+
 def test_a_record_that_did_not_count_it_has_no_such_check() -> None:
     record = stopped_for(record_of(), None)
     assert not [c for c in evaluate(record) if c.name == "ran_throughout"]

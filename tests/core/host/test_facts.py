@@ -98,6 +98,7 @@ def test_facts_come_from_the_kernels_files(roots: Roots) -> None:
         "container": "none",
         "cgroup_cpu_limit": None,
         "cgroup_memory_limit_bytes": None,
+        "cgroup_io_limits": {},
     }
     assert facts.missing == {
         "cgroup_cpu_limit": "no limit is set",
@@ -380,6 +381,23 @@ def test_a_clean_checkout_gives_its_commit(checkout: Path) -> None:
 def test_a_changed_file_makes_a_checkout_dirty(checkout: Path) -> None:
     (checkout / "file").write_text("two")
     assert software_facts(checkout).git_dirty is True
+
+
+@pytest.mark.parametrize(("suffix", "is_dirty"), [("", False), ("-dirty", True)])
+def test_an_image_has_the_commit_that_it_was_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, is_dirty: bool
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    monkeypatch.setenv("WATTLOAD_REVISION", commit + suffix)
+    monkeypatch.setenv("WATTLOAD_IMAGE", "sha256:ab")
+    facts = software_facts(tmp_path)
+    assert (facts.git_commit, facts.git_dirty) == (commit, is_dirty)
+    assert (facts.image.id, facts.image.evidence) == ("sha256:ab", "declared")
+
+
+def test_an_image_that_nobody_declares_is_unknown(tmp_path: Path) -> None:
+    image = software_facts(tmp_path).image
+    assert image.missing == {"id": "WATTLOAD_IMAGE is not set, which declares a container's image"}
 
 
 def test_outside_a_checkout_there_is_no_commit(tmp_path: Path) -> None:

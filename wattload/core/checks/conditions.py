@@ -6,6 +6,7 @@ interleaved runs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from wattload.core.checks.verdicts import judged, no_drive, of_host, unknown
@@ -32,6 +33,9 @@ OVERSLEPT_S = 0.05
 STOPPED_S = 1.0
 STOPPED_SHARE = 0.05
 """A rank may be without a CPU, or stopped, for so long in a phase, or for this share of it."""
+
+THROTTLED_SHARE = 0.01
+"""The share of a timed phase for which a CPU quota may stop its processes."""
 
 SHORT_S = 30.0
 FEW_SAMPLES = 100
@@ -260,6 +264,41 @@ def ran_throughout(record: RunRecord) -> Sequence[Check]:
             worst="fail",
         )
     ]
+
+
+def cpu_throttled(record: RunRecord) -> Sequence[Check]:
+    """Warn if a CPU quota stopped a host's control group for over 1 % of a timed phase.
+
+    Ranks of a host may share the group: the one that saw most of it counts. Without a quota there
+    is nothing to check.
+    """
+    limits = {host.facts.name: host.facts.cgroup_cpu_limit for host in record.hosts}
+    checks = []
+    for host, limit in limits.items():
+        windows = [each for each in record.timed_windows() if each.host == host and each.active_s]
+        lost = [(_throttled_s(record, window), window) for window in windows]
+        if limit is None or not lost:
+            continue
+        worst_s, window = max(lost, key=lambda each: each[0] / each[1].active_s)
+        checks.append(
+            judged(
+                f"cpu_throttled{of_host(record, host)}",
+                f"In the phase {window.name}, the quota of {limit:g} CPUs stopped processes for "
+                f"{worst_s:.2f} CPU seconds of {window.active_s:.1f} s",
+                ": the quota limits the result as well",
+                holds=worst_s <= THROTTLED_SHARE * window.active_s,
+                figures={"limit": limit, "throttled_s": worst_s, "active_s": window.active_s},
+            )
+        )
+    return checks
+
+
+def _throttled_s(record: RunRecord, window: PhaseWindow) -> float:
+    """Return the most that a rank counted in a window; CPU seconds."""
+    by_rank: dict[int, float] = defaultdict(float)
+    for span in record.spans_by_phase[window.host, window.name]:
+        by_rank[span.rank] += span.throttled_s or 0.0
+    return max(by_rank.values())
 
 
 def _is_stopped(stopped_s: float, window: PhaseWindow) -> bool:

@@ -24,6 +24,7 @@ ALL: tuple[Callable[[RunRecord], Sequence[Check]], ...] = (
     conditions.halves_agree,
     conditions.utilisations_agree,
     conditions.ran_throughout,
+    conditions.cpu_throttled,
     conditions.bottleneck,
     drive.link_at_maximum,
     drive.write_granularity,

@@ -1,4 +1,4 @@
-"""The control groups of this process (cgroups(7)), their limits, and one of its own.
+"""The control groups of this process (cgroups(7)): limits, counts, and one of its own.
 
 ``memory_group`` puts this process, all its threads and the children that it starts meanwhile into a
 group whose memory can be limited; children that were there before stay where they are. What the
@@ -22,20 +22,24 @@ beside it, outside its limits of CPU time and I/O.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
-from wattload.core.host.counters import read_pressure_s
+from wattload.core.host.counters import PRESSURES, read_pressure_s
 from wattload.core.interrupts import ignored
+from wattload.core.record.host import GroupState
 from wattload.core.storage.file_system import Mount, read_mounts
 from wattload.core.sysfs import (
     LIVE,
+    Observation,
     Roots,
     explain,
     left_folders,
@@ -44,7 +48,7 @@ from wattload.core.sysfs import (
     read_text,
     text_or_empty,
 )
-from wattload.core.units import compared_bytes
+from wattload.core.units import NS_PER_S, compared_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,115 @@ def memory_limit_bytes(roots: Roots) -> tuple[int | None, str]:
     """Return the smallest memory limit of this process's groups, or ``None`` and why."""
     limit, reason = _least(roots, "memory", _memory_limit)
     return (None if limit is None else int(limit)), reason
+
+
+def usable_cpus(roots: Roots = LIVE) -> int:
+    """Return how many threads of this process can run at once: its CPUs, or its quota if less."""
+    cpus = len(os.sched_getaffinity(0))
+    limit, _ = cpu_limit(roots)
+    return cpus if limit is None else min(cpus, math.ceil(limit))
+
+
+_IO_KEYS = {
+    "rbps": "throttle.read_bps_device",
+    "wbps": "throttle.write_bps_device",
+    "riops": "throttle.read_iops_device",
+    "wiops": "throttle.write_iops_device",
+}
+"""Limits of a device by their keys in ``io.max``, with the files of ``blkio`` in version 1."""
+
+
+def io_limits(roots: Roots) -> dict[str, int]:
+    """Return the smallest limits of I/O of this process's groups, by ``MAJOR:MINOR KEY``.
+
+    Keys are those of ``io.max``: ``rbps`` and ``wbps`` in bytes, ``riops`` and ``wiops`` in
+    operations per second.
+
+    Raises:
+        OSError: a file can't be read.
+        ValueError: a file has another form.
+    """
+    found: dict[str, int] = {}
+    for name, value in _io_limits(roots):
+        found[name] = min(value, found.get(name, value))
+    return found
+
+
+def _io_limits(roots: Roots) -> Iterator[tuple[str, int]]:
+    for folder in group_folders("io", roots):
+        if (folder / "io.max").exists():
+            for device, *pairs in map(str.split, read_text(folder / "io.max").splitlines()):
+                for key, _, value in (pair.partition("=") for pair in pairs):
+                    if value != "max":
+                        yield f"{device} {key}", int(value)
+    for folder in group_folders("blkio", roots):
+        for key, name in _IO_KEYS.items():
+            for line in text_or_empty(folder / f"blkio.{name}").splitlines():
+                device, value = line.split()
+                yield f"{device} {key}", int(value)
+
+
+def throttling_files(roots: Roots = LIVE) -> tuple[Path, ...]:
+    """Return the files in which this process's groups count for how long a CPU quota stopped it."""
+    try:
+        return tuple(
+            folder / "cpu.stat"
+            for folder in group_folders("cpu", roots)
+            if _throttled_s(folder / "cpu.stat") is not None
+        )
+    except (OSError, ValueError):
+        return ()
+
+
+def read_throttled_s(files: Sequence[Path]) -> float | None:
+    """Return the CPU seconds for which quotas stopped a group, summed; ``None`` if none counts.
+
+    A group that is stopped on two CPUs for a second counts two.
+    """
+    counts = [seconds for file in files if (seconds := _throttled_s(file)) is not None]
+    return sum(counts) if counts else None
+
+
+def _throttled_s(file: Path) -> float | None:
+    amounts = _amounts(file) or {}
+    if "throttled_usec" in amounts:
+        return amounts["throttled_usec"] / 1e6
+    return amounts["throttled_time"] / NS_PER_S if "throttled_time" in amounts else None
+
+
+def group_state(roots: Roots = LIVE) -> GroupState:
+    """Return what this process's groups count now: memory and pressure of its own, CPU of all.
+
+    In version 1 the limit of memory counts as reached only where reclaiming was not enough.
+    """
+    observation = Observation()
+    throttled_s = read_throttled_s(throttling_files(roots))
+    observation.put("throttled_s", throttled_s, "no control group of this process counts it")
+    memory, unified = _own_folder("memory", roots), _own_folder("", roots)
+    if memory is None:
+        observation.lack("this process has no such group", "memory_bytes", "memory_limit_hits")
+    elif (memory / "memory.usage_in_bytes").exists():
+        observation.read("memory_bytes", lambda: read_int(memory / "memory.usage_in_bytes"))
+        observation.read("memory_limit_hits", lambda: read_int(memory / "memory.failcnt"))
+    else:
+        events = _amounts(memory / "memory.events") or {}
+        observation.read("memory_bytes", lambda: read_int(memory / "memory.current"))
+        observation.put("memory_limit_hits", events.get("max"), "the group has no memory.events")
+    for resource in PRESSURES:
+        name = f"pressure_{resource}_some_s"
+        if unified is None:
+            observation.lack("control groups of version 1 show no pressure", name)
+        else:
+            observation.read(name, partial(read_pressure_s, unified / f"{resource}.pressure"))
+    return observation.build(GroupState)
+
+
+def _own_folder(controller: str, roots: Roots) -> Path | None:
+    """Return this process's group for a controller; ``None`` if it has none, or can't be read."""
+    try:
+        return next((group.folder for group in own_groups(controller, roots)), None)
+    except (OSError, ValueError):
+        return None
 
 
 def task_limits(roots: Roots) -> list[tuple[int, int]]:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import wattload
 from wattload import __version__
-from wattload.core.host.cgroups import cpu_limit, memory_limit_bytes
-from wattload.core.record.host import HostFacts, NumaNode, SoftwareFacts
+from wattload.core.host.cgroups import cpu_limit, io_limits, memory_limit_bytes
+from wattload.core.record.host import HostFacts, ImageFacts, NumaNode, SoftwareFacts
 from wattload.core.storage.file_system import read_mounts
 from wattload.core.sysfs import (
     LIVE,
@@ -55,6 +55,8 @@ LIBRARIES = (
     "torch",
 )
 _GIT_TIMEOUT_S = 10.0
+_REVISION, _IMAGE = "WATTLOAD_REVISION", "WATTLOAD_IMAGE"
+"""Variables: the commit that an image was built from, ``-dirty`` if changed, and the image's ID."""
 _CODE = Path(wattload.__file__).resolve().parent
 
 
@@ -220,6 +222,7 @@ def host_facts(devices: Sequence[str], roots: Roots = LIVE) -> HostFacts:
     observation.read("container", lambda: find_container(roots))
     observation.put("cgroup_cpu_limit", *cpu_limit(roots))
     observation.put("cgroup_memory_limit_bytes", *memory_limit_bytes(roots))
+    observation.read("cgroup_io_limits", lambda: io_limits(roots))
     observation.read("interrupt_affinity", lambda: interrupt_affinity(devices, roots))
     return observation.build(
         HostFacts, name=socket.gethostname(), kernel=uname.release, cpu_count=_cpu_count(roots)
@@ -269,20 +272,25 @@ def _count(folder: Path) -> int:
 
 @cache
 def software_facts(checkout: Path = _CODE) -> SoftwareFacts:
-    """Return versions, and the commit and dirty flag if the code is in a git checkout.
+    """Return versions, and the commit and dirty flag of a git checkout or of an image.
 
     They are read once per process: later changes are not in the code that runs.
     """
     observation = Observation()
     commit, reason = _git(checkout, "rev-parse", "HEAD")
+    changes, why = (None, reason) if commit is None else _git(checkout, "status", "--porcelain")
+    if commit is None and (built := os.environ.get(_REVISION)):
+        commit, _, changes = built.partition("-")
     observation.put("git_commit", commit, reason)
-    changes, reason = (None, reason) if commit is None else _git(checkout, "status", "--porcelain")
-    observation.put("git_dirty", None if changes is None else bool(changes), reason)
+    observation.put("git_dirty", None if changes is None else bool(changes), why)
+    image = os.environ.get(_IMAGE) or None
+    missing = {} if image else {"id": f"{_IMAGE} is not set, which declares a container's image"}
     return observation.build(
         SoftwareFacts,
         wattload=__version__,
         python=f"{platform.python_implementation()} {platform.python_version()}",
         libraries=dict(_versions()),
+        image=ImageFacts(id=image, missing=missing),
     )
 
 

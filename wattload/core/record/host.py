@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -17,6 +17,38 @@ class NumaNode(Frozen):
     node: int
     cpus: str
     memory_bytes: int
+
+
+NOT_RECORDED = "the version that wrote this record did not record it"
+
+
+class GroupState(Observed):
+    """What the control groups of the run count since they exist.
+
+    ``throttled_s`` is for how long CPU quotas stopped them, in CPU seconds; ``memory_limit_hits``
+    is how often memory reached its limit.
+    """
+
+    throttled_s: float | None
+    memory_bytes: int | None
+    memory_limit_hits: int | None
+    pressure_cpu_some_s: float | None
+    pressure_io_some_s: float | None
+    pressure_memory_some_s: float | None
+
+    @classmethod
+    def unknown(cls) -> Self:
+        """Return the state in a record of a version that did not read it."""
+        gaps = dict.fromkeys(cls.model_fields.keys() - {"missing"})
+        return cls(**gaps, missing=dict.fromkeys(gaps, NOT_RECORDED))
+
+
+class ImageFacts(Observed):
+    """The container image of a run. Nothing inside a container can prove it: it is declared."""
+
+    id: str | None = None
+    evidence: Literal["declared"] = "declared"
+    missing: Mapping[str, str] = {"id": NOT_RECORDED}
 
 
 class HostFacts(Observed):
@@ -44,6 +76,8 @@ class HostFacts(Observed):
     container: str | None
     cgroup_cpu_limit: float | None
     cgroup_memory_limit_bytes: int | None
+    cgroup_io_limits: Mapping[str, int] | None = {}
+    """Bytes or operations per second by device and limit: ``259:0 rbps``, as in ``io.max``."""
 
 
 class HostState(Observed):
@@ -68,6 +102,7 @@ class HostState(Observed):
     ntp_offset_s: float | None
     ntp_error_s: float | None
     ntp_max_error_s: float | None
+    group: GroupState = Field(default_factory=GroupState.unknown)
 
 
 class ClockOffset(Frozen):
@@ -115,6 +150,7 @@ class SoftwareFacts(Observed):
     libraries: Mapping[str, str]
     git_commit: str | None
     git_dirty: bool | None
+    image: ImageFacts = ImageFacts()
 
 
 LoadWindow = Literal["alone", "during", "after"]

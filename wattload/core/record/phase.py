@@ -36,7 +36,9 @@ class PhaseSpan(Frozen):
     interval of its parent, found afterwards: its bytes are the parent's too, so sums leave it out.
 
     ``stopped_s`` is for how long the rank's process did not run: stopped by a signal, frozen, or
-    without a CPU. Waiting for I/O is no such time. ``None``: this version did not count it.
+    without a CPU. Waiting for I/O is no such time. ``throttled_s`` is for how long a CPU quota
+    stopped the rank's control groups, in CPU seconds. ``None``: this version did not count it, or
+    no group does.
     """
 
     name: str
@@ -51,6 +53,7 @@ class PhaseSpan(Frozen):
     operations: Count
     cpu_s: float = Field(ge=0)
     stopped_s: float | None = Field(default=None, ge=0)
+    throttled_s: float | None = Field(default=None, ge=0)
     is_part: bool = False
 
     @model_validator(mode="after")
