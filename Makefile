@@ -27,7 +27,7 @@ COVERAGE_FLOOR := 85
 # Some tests wait, so three processes run on two cores. --dist loadscope keeps a module's fixtures in one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(shell echo $$(($$(nproc) * 3 / 2))) --dist=loadscope
 
-.PHONY: help setup loaders run test test-fast test-all coverage lint check size docs bench lab lab-all lab-truth lab-example clean
+.PHONY: help setup loaders run test test-fast test-all coverage lint check size docs bench lab lab-all lab-truth lab-example image image-cluster docker-test clean
 
 help:
 	@echo "make run [TARGET=/mnt/ssd] [SCALE=demo|quick|full] [LABEL=A]   three AI jobs and their report"
@@ -44,6 +44,8 @@ help:
 	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (an hour)"
 	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
 	@echo "make lab-example  the runs of docs/examples/two-drives, on two virtual drives (an hour)"
+	@echo "make image      the container image wattload; make image-cluster: the one of docker/compose.cluster.yaml"
+	@echo "make docker-test  the images and compose files, with Docker; root on Debian needs none (6 minutes)"
 	@echo "make clean [TARGET=/mnt/ssd]   delete the data that runs left on the target"
 
 setup:
@@ -106,6 +108,17 @@ lab-truth: setup
 
 lab-example: setup
 	@WATTLOAD_LAB_LIMIT_S=$${WATTLOAD_LAB_LIMIT_S:-7200} tests/lab/run.sh lab_example
+
+# The commit is in the image's label and in its records; -dirty if files differ from it.
+image image-cluster: export REVISION = $(shell git describe --match= --always --abbrev=40 --dirty)
+image:
+	docker compose -f docker/compose.yaml build wattload
+
+image-cluster:
+	docker compose -f docker/compose.cluster.yaml build node1
+
+docker-test: setup
+	@tests/containers/run.sh
 
 clean: setup
 	@$(BIN)/wattload clean "$(TARGET)"

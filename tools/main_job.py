@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from wattload.core.host_paths import mounted, on_host
+
 WORKLOADS = ("unet3d", "checkpoint", "dlrm")
 GOOD, CHECK_FAILED, INTERRUPTED = 0, 3, 130
 WATTLOAD = (sys.executable, "-m", "wattload")
@@ -62,7 +64,8 @@ def report(folders: Sequence[Path], runs: Path) -> int:
     command = [*WATTLOAD, "report", *map(str, folders), "-o", str(page)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode == GOOD:
-        print(f"\nThe report: {page.absolute().as_uri()}")
+        # In a container, the page's address is of no use to the reader.
+        print(f"\nThe report: {on_host(page) if mounted() else page.absolute().as_uri()}")
     return done.returncode
 
 

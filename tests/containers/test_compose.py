@@ -1,26 +1,22 @@
-"""The image and both compose files, with a real engine where one answers.
-
-The engine is whatever ``docker`` reaches. ``WATTLOAD_TEST_BASE`` names another base image than the
-Dockerfile's own, and ``WATTLOAD_TEST_BUILD_NETWORK=host`` builds on an engine without a bridge.
-"""
+"""Runs by compose.yaml, and with the power of compose.power.yaml, on a real engine."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-ORDINARY_USER = 1000
-STRANGER = 12345
+from tests.containers.engine import ORDINARY_USER, PLAIN, POWER, REVISION, STRANGER, compose, docker
+from wattload.core.record.file import read_record
+
+SAMPLED = (PLAIN, POWER)
 RUN = ("run", "--rm", "wattload", "run", "scale=demo")
 
 PROBE = """
@@ -46,61 +42,6 @@ print(json.dumps({name: error(*call) for name, call in calls.items()}))
 pytestmark = pytest.mark.slow
 
 
-def answers(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    if shutil.which("docker") is None or not answers("docker", "compose", "version"):
-        pytest.skip("there is no docker with compose here")
-    if not answers("docker", "info"):
-        pytest.skip("no container engine answers (docker info fails)")
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The user's folders, and the image, built."""
-    folder = tmp_path_factory.mktemp("host")
-    folder.chmod(0o755)
-    for name in ("target", "runs"):
-        (folder / name).mkdir()
-        if os.geteuid() == 0:
-            os.chown(folder / name, ORDINARY_USER, ORDINARY_USER)
-    done = compose(folder, "build", "--quiet")
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-def compose(
-    host: Path, *arguments: str, power: bool = False, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run docker compose with the project's files on the user's folders."""
-    files = ["docker/compose.yaml", *(["docker/compose.power.yaml"] if power else [])]
-    options = [word for file in files for word in ("-f", str(ROOT / file))]
-    return subprocess.run(
-        ["docker", "compose", *options, *arguments],
-        env=os.environ | dict(settings(host)) | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def settings(host: Path) -> Mapping[str, str]:
-    """Return what a user would export; an ordinary user builds on the network that there is."""
-    user = os.geteuid() or ORDINARY_USER
-    chosen = {
-        "TARGET": str(host / "target"),
-        "RUNS": str(host / "runs"),
-        "UID": str(user),
-        "GID": str(os.getegid() or ORDINARY_USER),
-        "BUILD_NETWORK": os.environ.get("WATTLOAD_TEST_BUILD_NETWORK", "default"),
-    }
-    base = os.environ.get("WATTLOAD_TEST_BASE")
-    return chosen | ({"BASE": base} if base else {})
-
-
 def only_record(host: Path, workload: str) -> dict[str, object]:
     (path,) = (host / "runs").glob(f"*-{workload}-*/record.json")
     record = json.loads(path.read_text())
@@ -113,6 +54,31 @@ def test_a_run_in_a_container_leaves_its_record_outside(host: Path) -> None:
     assert done.returncode in (0, 3), done.stdout + done.stderr
     assert only_record(host, "unet3d")["status"] == "complete"
     assert list((host / "target" / "wattload-data").iterdir())
+
+
+def test_the_suite_is_three_jobs_and_their_report(host: Path) -> None:
+    image = docker("image", "inspect", "--format", "{{.Id}}", "wattload").stdout.strip()
+    words = ("run", "--rm", "suite")
+    done = compose(host, *words, SCALE="demo", LABEL="suite", WATTLOAD_IMAGE=image)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = host / "runs" / "report.html"
+    assert f"The report: {page}\n" in done.stdout
+    text = page.read_text()
+    for job in ("unet3d", "checkpoint", "dlrm"):
+        (folder,) = (host / "runs").glob(f"*-{job}-suite-*")
+        assert folder.name in text
+        software = json.loads((folder / "record.json").read_text())["software"]
+        assert (software["git_commit"], software["git_dirty"]) == (REVISION, False)
+        assert software["image"] == {"id": image, "evidence": "declared", "missing": {}}
+
+
+def test_a_job_is_a_service_that_takes_settings(host: Path) -> None:
+    done = compose(host, "run", "--rm", "checkpoint", "scale=demo", "label=service")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    (path,) = (host / "runs").glob("*-checkpoint-service-*/record.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "complete"
+    assert "WATTLOAD_IMAGE" in record["software"]["image"]["missing"]["id"]
 
 
 def test_what_a_container_leaves_belongs_to_the_user(host: Path) -> None:
@@ -142,15 +108,16 @@ def test_a_folder_that_root_made_is_refused_with_the_command(host: Path, name: s
         pytest.skip("only root can make a folder of root")
     made = host / f"of-root-{name}"
     made.mkdir()
-    folder = {name.upper(): str(made)}
-    done = compose(host, *RUN, "workload=null", power=False, **folder)
+    folder: dict[str, Any] = {name.upper(): str(made)}
+    done = compose(host, *RUN, "workload=null", **folder)
     assert done.returncode == 2
     assert f"`sudo chown {ORDINARY_USER}:{ORDINARY_USER} {made}`" in done.stderr
     assert "`env UID=0 GID=0`" in done.stderr
     fresh = host / f"fresh-for-{name}"
     fresh.mkdir()
-    folder = {"TARGET": str(fresh)} | folder
-    again = compose(host, *RUN, "workload=null", power=False, UID="0", GID="0", **folder)
+    os.chown(fresh, 0, 0)
+    folder = {"TARGET": str(fresh), "RUNS": str(fresh)} | folder
+    again = compose(host, *RUN, "workload=null", UID="0", GID="0", **folder)
     assert again.returncode == 0, again.stderr
 
 
@@ -159,6 +126,7 @@ def test_no_message_names_a_path_inside_the_container(host: Path) -> None:
     target, runs = host / "target", host / "runs"
     elsewhere = host / "elsewhere"
     commands = {
+        ("run", "workload=null", "scale=demo"): 0,
         ("doctor",): 0,
         ("devices",): 0,
         ("plan", "unet3d"): 0,
@@ -194,7 +162,7 @@ def test_calls_that_matter_are_permitted_or_refused_by_the_profiles(host: Path) 
             host,
             *("run", "--rm", "--no-deps", "--entrypoint", "/opt/wattload/bin/python"),
             *(service, "-c", PROBE),
-            power=True,
+            files=SAMPLED,
             **device,
         )
         assert done.returncode == 0, done.stderr
@@ -217,7 +185,7 @@ def start(host: Path, label: str, **device: str) -> tuple[Path, str]:
     """Start a run of minutes; return its folder and its container, once it writes its journal."""
     arguments = ("run", "-d", "wattload", "run", "scale=demo", "workload=unet3d")
     long = ("workload.epochs=500", f"label={label}")
-    done = compose(host, *arguments, *long, power=bool(device), **device)
+    done = compose(host, *arguments, *long, files=SAMPLED if device else (PLAIN,), **device)
     assert done.returncode == 0, done.stderr
     container = done.stdout.strip().splitlines()[-1]
     for _ in range(600):
@@ -238,11 +206,11 @@ def test_a_killed_run_is_finished_as_aborted(host: Path, with_sampler: bool) -> 
         folder, container = start(host, label, **(device if with_sampler else {}))
         living = compose(host, "run", "--rm", "wattload", "check", str(folder))
         assert not (folder / "record.json").exists(), "a living run is left alone"
-        containers = compose(host, "ps", "-q", power=True, **device).stdout.split()
+        containers = compose(host, "ps", "-q", files=SAMPLED, **device).stdout.split()
         subprocess.run(["docker", "kill", *{container, *containers}], check=True)
         done = compose(host, "run", "--rm", "wattload", "check", str(folder))
     finally:
-        compose(host, "down", "--volumes", "--remove-orphans", power=True, **device)
+        compose(host, "down", "--volumes", "--remove-orphans", files=SAMPLED, **device)
     assert living.returncode != 0
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"recorded as aborted: {folder}" in done.stderr
@@ -256,9 +224,9 @@ def test_a_sampler_serves_the_containers_that_share_it(host: Path) -> None:
     try:
         folder, container = start(host, "first", **device)
         subprocess.run(["docker", "kill", container], check=True)
-        after = compose(host, *RUN, "workload=null", "label=third", power=True, **device)
+        after = compose(host, *RUN, "workload=null", "label=third", files=SAMPLED, **device)
     finally:
-        compose(host, "down", "--volumes", "--remove-orphans", power=True, **device)
+        compose(host, "down", "--volumes", "--remove-orphans", files=SAMPLED, **device)
     assert after.returncode == 0, after.stderr
     assert json.loads((folder / "record.json").read_text())["status"] == "aborted"
 
@@ -268,31 +236,29 @@ def test_a_sampler_serves_the_containers_that_share_it(host: Path) -> None:
     [
         ((), 0, "complete"),
         (("--read-only", "--tmpfs", "/tmp"), 0, "complete"),
-        (("--read-only",), 1, "start a container with --tmpfs /tmp"),
-        (("--tmpfs", "/wattload/runs:size=8m,mode=0777"), 2, "No space left on device"),
-        (("--tmpfs", "/target:size=8m,mode=0777"), 2, "free"),
+        (("--read-only",), 0, "complete"),
+        (("--tmpfs", "/wattload/runs:size=8m,uid=1000"), 2, "No space left on device"),
+        (("--tmpfs", "/target:size=8m,uid=1000"), 2, "free"),
     ],
 )
 def test_any_user_and_any_root_file_system(
     tmp_path: Path, host: Path, options: tuple[str, ...], status: int, words: str
 ) -> None:
     tmp_path.chmod(0o755)
+    # A tmpfs takes the permissions of the folder that it hides.
+    user = ORDINARY_USER if any("size=" in option for option in options) else STRANGER
     mounts = []
     for inside in ("/target", "/wattload/runs"):
         folder = tmp_path / Path(inside).name
         folder.mkdir()
         folder.chmod(0o755)
         if os.geteuid() == 0:
-            os.chown(folder, STRANGER, STRANGER)
+            os.chown(folder, user, user)
         if not any(inside in option for option in options):
             mounts += ["--volume", f"{folder}:{inside}"]
-    command = ("docker", "run", "--rm", "--network=none")
-    user = ("--user", str(STRANGER if os.geteuid() == 0 else os.geteuid()))
-    done = subprocess.run(
-        [*command, *user, *mounts, *options, "wattload", "run", "scale=demo", "workload=unet3d"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = docker(
+        *("run", "--rm", "--network=none", f"--user={os.geteuid() or user}", *mounts, *options),
+        *("wattload", "run", "scale=demo", "workload=unet3d"),
     )
     assert done.returncode in ((0, 3) if status == 0 else (status,)), done.stdout + done.stderr
     assert words in done.stdout + done.stderr
@@ -314,24 +280,14 @@ def test_a_missing_folder_is_refused_and_not_made_as_root(host: Path) -> None:
     assert not missing.exists()
 
 
-def test_the_image_runs_as_an_ordinary_user(host: Path) -> None:
-    done = subprocess.run(
-        ["docker", "run", "--rm", "--network=none", "--entrypoint", "id", "wattload", "-u"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) == ORDINARY_USER
-
-
 def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> None:
     """No drive is needed: the socket and the recording are the same without."""
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
     try:
-        done = compose(host, *RUN, "workload=null", "label=sampled", power=True, **device)
-        reported = compose(host, "logs", "sampler", power=True, **device).stdout
+        done = compose(host, *RUN, "workload=null", "label=sampled", files=SAMPLED, **device)
+        reported = compose(host, "logs", "sampler", files=SAMPLED, **device).stdout
     finally:
-        compose(host, "down", "--volumes", "--timeout", "5", power=True, **device)
+        compose(host, "down", "--volumes", "--timeout", "5", files=SAMPLED, **device)
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = (host / "runs").glob("*-null-sampled-*")
     record = json.loads((run / "record.json").read_text())
@@ -343,14 +299,48 @@ def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> Non
     assert record["hosts"][0]["facts"]["name"] == socket.gethostname()
 
 
+def test_replayed_watts_come_through_the_samplers_container(host: Path) -> None:
+    rows = "".join(f"{row / 10},12.5\n" for row in range(6000))
+    (host / "runs" / "meter.csv").write_text(f"# evidence: measured\ntime_s,power_w\n{rows}")
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
+    settings = (
+        "power=replay",
+        "power.replay.path=/wattload/runs/meter.csv",
+        "power.idle_s=0",
+        "power.rest_max_s=1",
+        "power.idle_after_s=0",
+    )
+    try:
+        done = compose(
+            host,
+            *("run", "--rm", "unet3d", "scale=demo", "label=replayed", *settings),
+            files=SAMPLED,
+            **device,
+        )
+        reported = compose(host, "logs", "sampler", files=SAMPLED, **device).stdout
+    finally:
+        compose(host, "down", "--volumes", "--timeout=1", files=SAMPLED, **device)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    (folder,) = (host / "runs").glob("*-unet3d-replayed-*")
+    energies = [e for e in read_record(folder).power.energy if e.phase == "read" and e.chosen]
+    assert [each.mean_w for each in energies] == [pytest.approx(12.5)]
+    assert folder.name in reported
+
+
 def test_the_sampler_alone_has_privilege(host: Path) -> None:
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
-    done = compose(host, "config", "--format", "json", power=True, **device)
+    done = compose(host, "config", "--format", "json", files=SAMPLED, **device)
     assert done.returncode == 0, done.stderr
     services = json.loads(done.stdout)["services"]
-    run, sampler = services["wattload"], services["sampler"]
-    assert run["cap_drop"] == sampler["cap_drop"] == ["ALL"]
+    sampler = services.pop("sampler")
+    assert set(services) == {"wattload", "unet3d", "checkpoint", "dlrm", "suite"}
+    assert sampler["cap_drop"] == ["ALL"]
     assert sorted(sampler["cap_add"]) == ["SYS_ADMIN"]
     assert any(each.startswith("seccomp") for each in sampler["security_opt"])
-    assert not {"cap_add", "devices", "privileged"} & set(run)
-    assert run["user"].split(":")[0] != "0"
+    for run in services.values():
+        assert run["cap_drop"] == ["ALL"]
+        assert run["read_only"] is True
+        assert "no-new-privileges:true" in run["security_opt"]
+        assert not {"cap_add", "devices", "privileged"} & set(run)
+        assert run["user"].split(":")[0] != "0"
+        assert run["environment"]["WATTLOAD_SAMPLER_SOCKET"] == "/run/wattload/sampler.sock"

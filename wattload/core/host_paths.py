@@ -86,7 +86,7 @@ def is_lost(folder: Path) -> bool:
     if not mounted() or any(folder.absolute().is_relative_to(each) for each in mounted()):
         return False
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    return existing.stat().st_dev == Path("/").stat().st_dev
+    return existing.stat().st_dev in {Path(own).stat().st_dev for own in ("/", "/tmp")}
 
 
 def make_available(folder: str | Path) -> str:
