@@ -248,6 +248,17 @@ def test_an_interrupted_run_without_a_folder_has_its_record_elsewhere(tmp_path: 
     assert read_record(spare).status_reason == "interrupted by SIGTERM"
 
 
+def test_a_draft_that_can_not_be_read_is_why_the_record_is_elsewhere(tmp_path: Path) -> None:
+    with waiting(tmp_path, "run") as process:
+        draft = run_folder(tmp_path) / DRAFT_FILE
+        draft.write_text("{")
+        process.terminate()
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    spare = tmp_path / "state" / "records" / draft.parent.name
+    assert f"the record of this run is in {spare}, because {draft} can't be read" in errors
+    assert read_record(spare).status == "aborted"
+
+
 def assert_spare(top: Path, folder: Path, status: int, errors: str) -> None:
     """Assert that a run's complete record is in the state folder, and that its error says so."""
     spare = top / "state" / "records" / folder.name
