@@ -33,6 +33,7 @@ from wattload.run.progress import Board, RankProgress, gather_board
 from wattload.run.ranks import (
     World,
     connect,
+    deliver_sent,
     end_other_ranks,
     limit_end,
     rest_until_all_here,
@@ -280,8 +281,11 @@ def _watched(process: ProcessContext, opening: threading.Timer) -> Iterator[None
 
 
 def _close(watch: Watch, process: ProcessContext) -> None:
-    """End the watch once the leaders of all hosts do; the other ranks wait for theirs."""
-    watch.close()
+    """End the watch once the leaders of all hosts do; the other ranks wait for theirs.
+
+    Others may still wait for what this rank has sent them.
+    """
+    watch.close(partial(deliver_sent, process.communicator))
     rest_until_all_here(process.local)
 
 

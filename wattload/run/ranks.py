@@ -358,6 +358,10 @@ class MpiCommunicator:
         while not request.Test():
             time.sleep(REST_S)
 
+    def deliver(self) -> None:
+        """Let MPI go on with what this rank has sent: some libraries only do so in a call."""
+        self._communicator.iprobe()
+
     def abort(self, exit_code: int) -> None:
         """End every rank at once; does not return. MPICH's own message is not shown."""
         with Path(os.devnull).open("wb") as nowhere:
@@ -372,6 +376,11 @@ World = LocalCommunicator | MpiCommunicator
 def rest_until_all_here(communicator: Communicator) -> None:
     if isinstance(communicator, MpiCommunicator):
         communicator.rest()
+
+
+def deliver_sent(communicator: Communicator) -> None:
+    if isinstance(communicator, MpiCommunicator):
+        communicator.deliver()
 
 
 def end_other_ranks(communicator: Communicator, error: BaseException, host: str) -> None:

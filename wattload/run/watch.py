@@ -24,7 +24,7 @@ from pathlib import Path
 
 from wattload.core import interrupts
 from wattload.core.errors import RunError
-from wattload.run.ranks import flush_stderr
+from wattload.run.ranks import REST_S, flush_stderr
 
 PERIOD_S = 2.0
 MISSED = 5
@@ -160,11 +160,16 @@ class Watch:
             "both hosts admit connections between them"
         )
 
-    def close(self) -> None:
-        """End the watch once all hosts do; one that is lost until then ends the run."""
+    def close(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """End the watch once all hosts do; one that is lost until then ends the run.
+
+        ``meanwhile`` is called now and then.
+        """
         if self._thread is not None:
             self._waking.send(b"\n")
-            self._thread.join()
+            while self._thread.is_alive():
+                meanwhile()
+                self._thread.join(REST_S)
         for stream in (self._listener, self._waking, self._woken):
             if stream is not None:
                 stream.close()
