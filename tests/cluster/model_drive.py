@@ -70,9 +70,9 @@ def run() -> int:
         (power_session, "recover_changes", partial(recover_changes, recovers)),
         *((each, "controllers_under", lambda _: [CONTROLLER]) for each in (host, preflight)),
     ]
-    where, *frozen = os.environ.get("WATTLOAD_TEST_FREEZE", "").split()
+    where, _, frozen = os.environ.get("WATTLOAD_TEST_FREEZE", "").partition(" ")
     if where == socket.gethostname():
-        module, function = frozen
+        module, function = frozen.split()
         replaced.append((import_module(f"wattload.run.{module}"), function, freeze))
     for owner, name, value in replaced:
         assert hasattr(owner, name)
