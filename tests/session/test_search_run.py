@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.run.running import environment, mpirun
+from tests.run.running import call_here, environment, mpirun
 from wattload.core.record.file import read_record
 
 DEADLINE_S = 240.0
@@ -30,12 +30,11 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     target = folder / "target"
     target.mkdir(exist_ok=True)
-    launcher = [mpirun(), "-n", str(ranks)] if ranks > 1 else []
+    given = [command, f"target.path={target}", f"runs={folder / 'runs'}", *words]
+    if ranks == 1:
+        return call_here(folder, *given)
     return subprocess.run(
-        [
-            *(*launcher, sys.executable, "-m", "wattload", command),
-            *(f"target.path={target}", f"runs={folder / 'runs'}", *words),
-        ],
+        [mpirun(), "-n", str(ranks), sys.executable, "-m", "wattload", *given],
         env=environment(folder),
         cwd=folder,
         capture_output=True,
