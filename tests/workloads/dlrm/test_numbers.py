@@ -124,8 +124,8 @@ def test_phases_count_the_bytes_of_ids_and_their_numbers(tmp_path: Path) -> None
 
 def test_other_workers_and_parts_give_the_same_numbers(tmp_path: Path) -> None:
     found = []
-    for changed in ({}, {"workers": 3, "part_bytes": 10 << 20}):
-        outcome, checks = lived(dlrm(**changed), context_at(tmp_path))
+    for workload in (dlrm(), dlrm(workers=3, part_bytes=10 << 20)):
+        outcome, checks = lived(workload, context_at(tmp_path))
         assert failed(checks) == set()
         assert set(kept(outcome).values()) == {0}
         found.append(all_columns(tmp_path))
