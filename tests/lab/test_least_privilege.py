@@ -14,6 +14,7 @@ import pytest
 
 from tests.lab.virtual_runs import CHECK_FAILED, FINISHED, ROOT, SERIAL, VIRTUAL, controller, mount
 from tests.power.nobody import NOBODY, as_nobody, folder_for_all, give
+from tests.run.running import call_here
 from wattload.core.record.file import RECORD_FILE, read_record
 from wattload.power.nvme.admin import NvmeAdmin
 from wattload.power.nvme.features import read_power_state
@@ -76,7 +77,8 @@ def test_nobody_alone_can_not_set_a_power_state(place: Path) -> None:
 def test_nobody_s_run_is_set_sampled_and_put_back_by_root_s_sampler(
     place: Path, service: Path
 ) -> None:
-    process = run(place, f"power.sampler_socket={service}", "power.idle_s=0")
+    waits = ("power.idle_s=0", "power.rest_max_s=0")
+    process = run(place, f"power.sampler_socket={service}", *waits)
     _, error = process.communicate()
     assert process.returncode in (FINISHED, CHECK_FAILED), error
     (path,) = (place / "runs").glob("*/" + RECORD_FILE)
@@ -103,15 +105,9 @@ def test_second_run_on_the_drive_is_refused(place: Path, service: Path) -> None:
     """Root's, by a sampler of its own: the drive is one all the same."""
     process = run(place, f"power.sampler_socket={service}", "power.idle_s=600")
     wait_for(lambda: state() == 1)
-    second = subprocess.run(
-        [
-            sys.executable, "-m", "wattload", "run", "workload=null", "scale=demo",
-            f"target.path={mount()}", f"runs={place / 'of-root'}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
+    second = call_here(
+        ROOT, "run", "workload=null", "scale=demo", f"target.path={mount()}",
+        f"runs={place / 'of-root'}", WATTLOAD_STATE_DIR=os.environ["WATTLOAD_STATE_DIR"],
     )  # fmt: skip
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

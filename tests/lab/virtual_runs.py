@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.virtual_ssd.control import ask
+from tests.run.running import call_here
 from wattload.core.record.energy import EnergyRecord, SensorRecord
 from wattload.core.record.file import JOURNAL_PATTERN, read_record
 from wattload.core.record.run import RunRecord
@@ -115,16 +115,12 @@ def tell(command: list[str]) -> str:
 def wattload(
     *words: str, status: tuple[int, ...] = (FINISHED,), state_folder: Path | None = None
 ) -> str:
-    """Run the command and return what it prints; ``status`` are the exit codes it may have."""
-    environment = {} if state_folder is None else {"WATTLOAD_STATE_DIR": str(state_folder)}
-    reported = subprocess.run(
-        [sys.executable, "-m", "wattload", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
+    """Run the command and return what it prints; ``status`` are the exit codes it may have.
+
+    It runs in this process: an emulated processor would import for longer than it measures.
+    """
+    folder = state_folder or Path(os.environ["WATTLOAD_STATE_DIR"])
+    reported = call_here(ROOT, *words, WATTLOAD_STATE_DIR=str(folder))
     assert reported.returncode in status, (
         f"{words}: {reported.returncode} {reported.stdout}{reported.stderr}"
     )
