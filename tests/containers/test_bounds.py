@@ -12,8 +12,8 @@ from wattload.core.record.file import read_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("images")]
 
-LIMITS = ("--cpus=0.2", "--memory=512m")
-"""So few CPUs that a busy host gives as many, too."""
+LIMITS = ("--cpu-period=5000", "--cpu-quota=1000", "--memory=512m")
+"""The quota of 1 ms is less than a process gets at once, so that it counts on a busy host, too."""
 
 
 def limited(host: Path, *command: str) -> str:
