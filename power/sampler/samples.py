@@ -138,7 +138,12 @@ class SampleFile:
 
 def samples_name(host: str) -> str:
     """Return the name of a host's samples file in a run's folder."""
-    return SAMPLES_PATTERN.replace("*", _UNSAFE.sub("_", host))
+    return SAMPLES_PATTERN.replace("*", in_file_name(host))
+
+
+def in_file_name(host: str) -> str:
+    """Return a host's name as a part of the name of a file."""
+    return _UNSAFE.sub("_", host)
 
 
 class BackgroundWriter:

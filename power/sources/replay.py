@@ -93,7 +93,6 @@ _ACCURACY_PARTS = {"% of reading": "reading_percent", "% of range": "range_perce
 _LARGEST_TIME_NS = 1 << 63
 
 _SHA256_DIGITS = 12
-STAGED_PREFIX = "replay-"
 
 
 class TraceHead(Frozen):
@@ -201,7 +200,7 @@ class ReplaySource(PassiveSource):
         head = trace.head
         subject = f" of {head.device}" if head.device else ""
         # Its hash and its number of readings are not known before the run's end.
-        what = f"{self._path.name.removeprefix(STAGED_PREFIX)}{subject}"
+        what = f"{self._path.name}{subject}"
         if not self._facts.is_attached:
             readings = f"{len(trace.time_ns):,} readings{subject} over {trace.seconds:.6g} s"
             what = f"{trace.origin}, {readings}"
@@ -310,7 +309,9 @@ def configured_trace(config: ReplayConfig) -> RecordedTrace:
 
 
 def stage(config: PowerConfig, folder: Path) -> PowerConfig:
-    """Copy a replayed trace to the run's folder; return the configuration with the copy's path.
+    """Copy a replayed trace to a folder, made if missing; return the configuration for the copy.
+
+    The folder is this host's alone: hosts may have traces of one name in one folder of runs.
 
     Raises:
         DataError: the file is not a valid trace.
@@ -318,7 +319,7 @@ def stage(config: PowerConfig, folder: Path) -> PowerConfig:
     if config.source != NAME or config.replay is None:
         return config
     _stage(config.replay, folder)
-    path = folder / f"{STAGED_PREFIX}{Path(config.replay.path).name}"
+    path = folder / Path(config.replay.path).name
     return replace(config, replay=replace(config.replay, path=str(path)))
 
 
@@ -351,8 +352,8 @@ def _stage(replay: ReplayConfig, folder: Path) -> RecordedTrace:
     path = Path(replay.path)
     content = _content_of(path)
     trace = _imported(path, content, growing=replay.align != START)
-    with open_folder(folder) as own:
-        own.write(f"{STAGED_PREFIX}{path.name}", content)
+    with open_folder(folder.parent) as run, run.make(folder.name) as own:
+        own.write(path.name, content)
     return trace
 
 
@@ -370,7 +371,7 @@ def _imported(path: Path, content: bytes, *, growing: bool) -> RecordedTrace:
     import pyarrow as pa
 
     digest = hashlib.sha256(content).hexdigest()[:_SHA256_DIGITS]
-    origin = f"{path.name.removeprefix(STAGED_PREFIX)} (sha256 {digest})"
+    origin = f"{path.name} (sha256 {digest})"
     try:
         if path.suffix == ".parquet":
             fields, table = _from_parquet(content)

@@ -34,6 +34,14 @@ def hosts_in(folder: Path, trace: str) -> set[str]:
     return set(pq.read_table(folder / f"{trace}.parquet").column("host").to_pylist())
 
 
+def watts_in(folder: Path) -> dict[str, set[float]]:
+    """Return the readings of each host's meter."""
+    rows = pq.read_table(
+        folder / "power.parquet", filters=[("channel", "=", "power_w")]
+    ).to_pylist()
+    return {name: {row["value"] for row in rows if row["host"] == name} for name in NAMES}
+
+
 def ranks_in(folder: Path) -> set[int]:
     lines = (folder / "log.jsonl").read_text().splitlines()
     return {json.loads(line)["rank"] for line in lines}
@@ -52,7 +60,7 @@ def test_all_files_of_other_hosts_come_to_the_first_one(cluster: Cluster) -> Non
     assert hosts_in(folder, "throughput") == hosts_in(folder, "power") == set(NAMES)
     assert ranks_in(folder) == {0, 1, 2, 3, 4, 5}
     for number, name in enumerate(NAMES[1:], start=1):
-        (log,) = (folder / f"host-{number}").iterdir()
+        (log,) = (folder / f"host-{number}/replay-{name}").iterdir()
         assert log.read_bytes() == (cluster.files(name, "/tmp") / "meter.csv").read_bytes()
 
 
@@ -63,6 +71,7 @@ def test_hosts_that_share_the_folder_of_runs_make_one_run_folder(cluster: Cluste
     assert done.returncode in (0, 3), done.stderr
     (folder,) = run_folders(runs)
     assert hosts_in(folder, "throughput") == hosts_in(folder, "power") == set(NAMES)
+    assert watts_in(folder) == {name: {watts} for watts, name in enumerate(NAMES, start=5)}
     assert ranks_in(folder) == {0, 1, 2}
     names = {path.name for path in folder.iterdir()}
     assert not [name for name in names if name.startswith(("host-", "journal-", "samples-"))]

@@ -22,7 +22,12 @@ from wattload.power.control.undo import recover_changes
 from wattload.power.energy.calibration import calibrate
 from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
-from wattload.power.sampler.samples import LatestReadings, read_samples, samples_of_host
+from wattload.power.sampler.samples import (
+    LatestReadings,
+    in_file_name,
+    read_samples,
+    samples_of_host,
+)
 from wattload.run.calibration_records import calibration_key, calibration_records
 from wattload.run.folder import make_runs_folder
 from wattload.run.phases import REST_PHASE, PhaseRecorder
@@ -257,7 +262,7 @@ class PowerSession:
         if config.replay is not None:
             from wattload.power.sources.replay import stage
 
-            staged = stage(config, folder)
+            staged = stage(config, _log_folder(folder, host))
         client = sampling.client()
         opened = client.open(folder.name, staged, devices=devices, block_devices=block_devices)
         for sentence in opened.recovered:
@@ -446,7 +451,7 @@ class PowerSession:
         from wattload.power.sources.replay import stage_again
 
         try:
-            read = stage_again(self._config, self._folder)
+            read = stage_again(self._config, _log_folder(self._folder, self._host))
         except DataError as error:
             self._sampling.note(f"warning: {error}")
             return
@@ -466,6 +471,11 @@ class PowerSession:
         with recorder.phase(phase, timed=False, expected_s=self._times.quiet_s):
             time.sleep(self._times.quiet_s)
         self._client.quiet(is_on=False)
+
+
+def _log_folder(run_folder: Path, host: str) -> Path:
+    """Return where a host's trace to replay is kept."""
+    return run_folder / f"replay-{in_file_name(host)}"
 
 
 def _sleep_until(start_ns: int | None, seconds: float) -> None:
