@@ -45,7 +45,7 @@ help:
 	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
 	@echo "make lab-example  the runs of docs/examples/two-drives, on two virtual drives (an hour)"
 	@echo "make image      the container image wattload; make image-cluster: the one of docker/compose.cluster.yaml"
-	@echo "make docker-test  the images and compose files, with Docker; root on Debian needs none (6 minutes)"
+	@echo "make docker-test  the images and compose files, with Docker; root on Debian needs none"
 	@echo "make clean [TARGET=/mnt/ssd]   delete the data that runs left on the target"
 
 setup:
