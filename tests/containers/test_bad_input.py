@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ SAMPLED = (PLAIN, POWER)
 RUN = ("run", "--rm", "wattload", "run", "scale=demo", "workload=null")
 
 
+def plain_words(host: Path, user: int = ORDINARY_USER) -> list[str]:
+    volumes = (f"{host / 'target'}:/target", f"{host / 'runs'}:/wattload/runs")
+    mounts = [word for volume in volumes for word in ("--volume", volume)]
+    return ["run", "--rm", "--network=none", f"--user={user}", *mounts]
+
+
 def plain(host: Path, *words: str, user: int = ORDINARY_USER) -> subprocess.CompletedProcess[str]:
     """Run the image by docker alone, with the user's folders mounted."""
-    return docker(
-        *("run", "--rm", "--network=none", f"--user={user}"),
-        *("--volume", f"{host / 'target'}:/target", "--volume", f"{host / 'runs'}:/wattload/runs"),
-        *words,
-    )
+    return docker(*plain_words(host, user), *words)
 
 
 def test_a_device_that_is_missing_is_named(host: Path) -> None:
@@ -89,10 +92,22 @@ def test_a_user_without_an_entry_and_without_a_home_runs(host: Path, tmp_path: P
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_names_that_docker_made_up_are_no_names_of_one_host(host: Path) -> None:
-    """Without uts: host, a later container is another host, and leaves a killed run alone."""
-    said = [plain(host, "--entrypoint=hostname", "wattload").stdout for _ in range(2)]
-    assert said[0] != said[1]
+def test_a_killed_run_is_finished_by_a_container_of_another_name(host: Path) -> None:
+    """Without uts: host, Docker makes up a name for each container."""
+    name = f"wattload-killed-{os.getpid()}"
+    job = ("workload=unet3d", "workload.epochs=500", "label=killed", "power=none", "scale=demo")
+    with subprocess.Popen(
+        ["docker", *plain_words(host), f"--name={name}", "wattload", "run", *job],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        while running.poll() is None and not list(host.glob("runs/*-killed-*/journal-*")):
+            time.sleep(0.1)
+        assert docker("kill", name).returncode == 0
+    (folder,) = host.glob("runs/*-killed-*")
+    done = plain(host, "wattload", "check", f"runs/{folder.name}")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"recorded as aborted: runs/{folder.name}" in done.stderr
 
 
 def test_ranks_need_little_shared_memory(host: Path) -> None:
