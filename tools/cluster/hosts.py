@@ -168,7 +168,8 @@ class Cluster:
         self.clear_files()
 
     def clear_files(self) -> None:
-        """Empty the drives, ``/tmp`` and ``/dev/shm`` of all hosts."""
+        """Empty the drives, ``/tmp`` and ``/dev/shm`` of all hosts, and remove shared runs."""
+        shutil.rmtree(self.folder / "runs", ignore_errors=True)
         for host in NAMES:
             # Never through a mount: the checkout may be below /tmp.
             remove = f"find {DRIVE} /tmp /dev/shm -xdev -mindepth 1 -delete"
