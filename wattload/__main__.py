@@ -139,12 +139,25 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
     from wattload.core.errors import WattloadError, host_fault
 
     known = error if isinstance(error, WattloadError) else host_fault(error)
+    host = _own_host(words)
     if known is None:
-        _print_error(f"{type(error).__name__}: {error} (--debug shows the traceback)", error)
+        sentence = f"{host}{type(error).__name__}: {error} (--debug shows the traceback)"
+        _print_error(sentence, error)
         return 1
     if _is_reported_here(words):
-        _print_error(str(known), error)
+        _print_error(f"{host}{known}", error)
     return known.exit_code
+
+
+def _own_host(words: Sequence[str]) -> str:
+    """Return the host to name before an error of a rank that knows nothing about the others."""
+    from wattload.run.launcher import job_sizes
+    from wattload.run.ranks import is_connected
+
+    is_one_of_several = any(size.processes > 1 for size in job_sizes())
+    if not (_connects(words) and is_one_of_several) or is_connected():
+        return ""
+    return f"{os.uname().nodename}: "
 
 
 def _is_reported_here(words: Sequence[str]) -> bool:

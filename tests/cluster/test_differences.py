@@ -79,6 +79,14 @@ def test_faults_of_every_kind_are_one_list(
         assert not list(cluster.files(name, DRIVE).glob("*wattload*"))
 
 
+def test_a_fault_before_hosts_are_connected_names_its_host(cluster: Cluster) -> None:
+    for host in ("node1", "node3"):
+        changed(cluster, host, "os.environ['ROOM'] = 'A'")
+    done = cluster.mpirun(*NULL, "label=${oc.env:ROOM}", PYTHONPATH=f"{SITE}:{ROOT}")
+    assert done.returncode
+    assert "wattload: node2: label has an invalid reference" in done.stderr, done.stderr
+
+
 def test_a_reason_of_all_hosts_names_none(cluster: Cluster) -> None:
     done = cluster.mpirun(*NULL, f"target.path={DRIVE}/missing")
     assert done.returncode == 2

@@ -12,7 +12,6 @@ from tests.run.running import SLOW, run_folders, until
 from tools.cluster.hosts import DEADLINE_S, DRIVE, NAMES, RUN, RUNS, VARIABLES, Cluster
 
 NULL = ("workload=null", "power=none")
-TRAINING = ("workload=unet3d", "scale=demo", "power=none")
 
 
 @contextmanager
@@ -41,25 +40,9 @@ def refusal(cluster: Cluster, *settings: str) -> str:
     return sentence
 
 
-def test_a_target_that_is_not_mounted_on_one_host(cluster: Cluster) -> None:
-    mount = f"mount -o loop /mnt/{cluster.folder.name}.image {DRIVE}"
-    with changed(cluster, f"umount {DRIVE}", mount):
-        sentence = refusal(cluster, *NULL)
-    assert "node2: " in sentence
-    assert "target.allow_unmounted=true" in sentence
-
-
 def test_two_hosts_of_one_name(cluster: Cluster) -> None:
     with changed(cluster, "hostname node1", "hostname node2"):
         assert "2 hosts are named node1" in refusal(cluster, *NULL)
-
-
-def test_no_space_on_one_host(cluster: Cluster) -> None:
-    fill = f"fallocate -l $(($(stat -f -c %a*%S {DRIVE}) - 30000000)) {DRIVE}/full"
-    with changed(cluster, fill, f"rm {DRIVE}/full"):
-        sentence = refusal(cluster, *TRAINING)
-    assert "node2: " in sentence
-    assert "free" in sentence
 
 
 def test_two_jobs_on_one_drive(cluster: Cluster) -> None:

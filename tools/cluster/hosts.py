@@ -29,6 +29,8 @@ RUN = (
     *(sys.executable, "-m", "wattload", "run"),
     *(f"target.path={DRIVE}", f"runs={RUNS}"),
 )
+CLOCK_STEP_NS = 86_400 * 10**9
+"""How far CLOCK_MONOTONIC of each host is ahead of that of the one before it; see switch.sh."""
 VARIABLES = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state"}
 DEADLINE_S = 300.0
 INIT = ("sleep infinity", "sshd: /usr/sbin/sshd [listener]")
@@ -70,6 +72,7 @@ class Cluster:
             "--mount",
             "--pid",
             "--ipc",
+            "--time",
             "env",
             "-C",
             "/tmp",

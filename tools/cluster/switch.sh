@@ -17,7 +17,8 @@ for name in "$@"; do
     ip -n "$name" address add "10.77.0.$number/24" dev eth0
     ip -n "$name" link set eth0 up
     ip -n "$name" link set lo up
-    ip netns exec "$name" unshare --uts --mount --pid --ipc --fork \
+    # Clocks that count the time since boot are apart, as those of machines are.
+    ip netns exec "$name" unshare --uts --mount --pid --ipc --time --monotonic $(((number - 1) * 86400)) --fork \
         "$(dirname "$0")/host.sh" "$folder" "$name" "$checkout" </dev/null &
 done
 cat >/dev/null

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from wattload.core.errors import ConfigError
@@ -19,10 +20,8 @@ from wattload.run.ranks import mpi_library
 
 HOST = re.compile(r"(\w[\w.-]*)(?:(?: *: *| +slots *= *)([1-9]\d*))?")
 FORMS = "HOST, HOST:N or HOST slots=N, with N processes of 1 or more"
-
 PASSED_ON = re.compile(r"(WATTLOAD_|MPI4PY_|PYTHON|CUDA_|XDG_)\w+|LD_LIBRARY_PATH")
 """Variables that Open MPI is to pass on to other hosts. MPICH passes on all."""
-
 COUNT_CORES = "import os; print(len(os.sched_getaffinity(0)))"
 """A program of Python. Unlike nproc it does not heed OMP_NUM_THREADS."""
 
@@ -30,42 +29,36 @@ COUNT_CORES = "import os; print(len(os.sched_getaffinity(0)))"
 def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
     """Replace this process with the mpirun that runs wattload on hosts, or print its line.
 
-    Args:
-        hosts: hosts separated by commas, or ``@FILE``: a hostfile of MPICH or Open MPI.
-        words: the arguments of wattload.
-        only_prints: whether to print the line and return.
+    ``hosts`` are separated by commas, or ``@FILE``: a hostfile of MPICH or Open MPI.
 
     Raises:
-        ConfigError: a host is malformed, named twice, can't be reached or has too few cores, or
-            mpirun can't be used.
-        MissingExtraError: mpi4py or its MPI library is missing.
+        ConfigError, MissingExtraError: a host, mpirun or mpi4py can't be used.
     """
     if is_rank():
         raise ConfigError("--hosts starts mpirun itself; leave out --hosts or the other launcher")
     if "ranks=1" in words:
         raise ConfigError("ranks=1 makes each process a run of its own; leave out ranks or --hosts")
     processes = _read(hosts)
-    program = (sys.executable, "-P", "-m", "wattload", *words)
-    line = [*_mpirun(processes), *program]
-    if not only_prints and "SLURM_JOB_ID" not in os.environ:  # in a job, mpirun uses srun
-        _require_usable(processes)
-    print(shlex.join(line), file=sys.stdout if only_prints else sys.stderr, flush=True)
+    line = [*_mpirun(processes), sys.executable, "-P", "-m", "wattload", *words]
     if not only_prints:
+        if "SLURM_JOB_ID" not in os.environ:  # in a job, mpirun uses srun
+            _require_usable(processes)
+        print(shlex.join(line), file=sys.stderr, flush=True)
         os.execv(line[0], line)
+    print(shlex.join(line))
     return 0
 
 
 def _read(hosts: str) -> Mapping[str, int]:
     """Return the number of processes on each host, in the given order."""
-    entries = [entry.strip() for entry in hosts.split(",")]
+    entries, found = hosts.split(","), dict[str, int]()
     if hosts.startswith("@"):
         file = Path(hosts[1:])
         if not file.is_file():
             raise ConfigError(f"--hosts {hosts}: there is no file {file}")
-        lines = file.read_text(errors="replace").splitlines()
-        entries = list(filter(None, (line.partition("#")[0].strip() for line in lines))) or [""]
-    found: dict[str, int] = {}
-    for entry in entries:
+        text = re.sub("#.*", "", file.read_text(errors="replace"))
+        entries = list(filter(str.strip, text.splitlines())) or [""]
+    for entry in map(str.strip, entries):
         host = HOST.fullmatch(entry)
         if host is None:
             raise ConfigError(f"--hosts {hosts}: {entry!r} is not a host; write {FORMS}")
@@ -78,15 +71,14 @@ def _read(hosts: str) -> Mapping[str, int]:
 def _mpirun(processes: Mapping[str, int]) -> list[str]:
     """Return the mpirun that is installed with mpi4py's MPI library, and its options."""
     vendor, library = mpi_library()
+    root = ["--allow-run-as-root"] * (os.geteuid() == 0)
     hosts = ",".join(f"{name}:{count}" for name, count in processes.items())
-    if vendor == "MPICH":
-        options = ["-hosts", hosts]
-    elif vendor == "Open MPI":
-        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        variables = filter(PASSED_ON.fullmatch, sorted(os.environ))
-        passed_on = [word for name in variables for word in ("-x", name)]
-        options = ["--host", hosts, "--bind-to", "none", *root, *passed_on]
-    else:
+    options = ["-hosts", hosts]
+    if vendor == "Open MPI":
+        options = ["--host", hosts, "--bind-to", "none", *root]
+        for name in filter(PASSED_ON.fullmatch, sorted(os.environ)):
+            options += ["-x", name]
+    elif vendor != "MPICH":
         raise ConfigError(f"--hosts supports MPICH and Open MPI; use the launcher of {vendor}")
     names = (f"mpirun.{vendor.replace(' ', '').lower()}", "mpirun")  # Debian has the former
     paths = (str(each / "bin" / name) for each in library.parents[:-1] for name in names)
@@ -109,26 +101,31 @@ def _require_usable(processes: Mapping[str, int]) -> None:
         raise error
 
 
-def _fault(host: str, processes: int) -> str | None:
-    """Return why a host can't run so many processes, if so."""
+def _fault(host: str, processes: int) -> str:
+    """Return why a host can't run so many processes, empty if it can."""
     count = [sys.executable, "-Ic", COUNT_CORES]
-    try:
-        socket.create_server((host, 0)).close()  # it is this host, where mpirun needs no ssh
-    except OSError:
+    if not _is_here(host):
         if shutil.which("ssh") is None:
             return f"  {host}: ssh is not installed here"
-        exist = shlex.join(["ls", "-d", sys.executable, str(Path.cwd())])
-        ssh = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host)
-        count = [*ssh, f"{exist} && {shlex.join(count)}"]
+        there = f"ls -d {shlex.join([sys.executable, str(Path.cwd())])} && {shlex.join(count)}"
+        count = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, there]
     done = subprocess.run(count, capture_output=True, text=True, check=False)
-    if done.returncode:
-        why = done.stderr.strip().rpartition("\n")[2]
+    *_, cores = ["", *re.findall(r"\d+$", done.stdout.strip())]
+    if done.returncode or not cores:
+        *_, why = ["ssh did not print its number of cores", *done.stderr.strip().splitlines()]
         return f"  {host}: {why}"
-    cores = int(done.stdout.split()[-1])
-    if processes > cores:
-        return (
-            f"  {host}: {processes} processes on {cores} core{'s' if cores > 1 else ''} would "
-            f"wait for CPU time, not for the drive; use {host}:{cores}, or start the line that "
-            "--plan prints"
-        )
-    return None
+    if processes <= int(cores):
+        return ""
+    return (
+        f"  {host}: {processes} processes on {cores} core{'s' * (cores != '1')} would wait for "
+        f"CPU time, not for the drive; use {host}:{cores}, or start the line that --plan prints"
+    )
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a name is that of this host, where mpirun needs no ssh."""
+    with suppress(OSError, UnicodeError), socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing: only the address of this side is chosen
+        address = probe.getpeername()[0]
+        return bool(address.startswith("127.") or address == probe.getsockname()[0])
+    return False

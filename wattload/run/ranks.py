@@ -101,8 +101,6 @@ def connect(ranks: int | None, *, measures: bool = True) -> World:
             f"so how many it started is unknown; keep both variables, remove both, {ALONE}"
         )
     by_slurm = sizes[-1].launcher == SRUN
-    if by_slurm:
-        os.environ.setdefault(*_SLURM_SETTING)
     with interrupts.blocked(), _deadline(CONNECT_TIMEOUT_S):
         try:
             mpi = _initialized(by_slurm=by_slurm)
@@ -168,6 +166,8 @@ def _initialized(*, by_slurm: bool) -> ModuleType:
         from mpi4py import MPI
 
         vendor, version = MPI.get_vendor()
+        if by_slurm and re.search(r"MPICH Device:.*\bofi\b", MPI.Get_library_version()):
+            os.environ.setdefault(*_SLURM_SETTING)
         has_pmix = PMIX_VARIABLE in os.environ
         if vendor == "MPICH" and has_pmix:
             # MPICH without PMIx aborts the process in MPI_Init. A session reports it.
