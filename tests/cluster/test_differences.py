@@ -51,7 +51,10 @@ def test_all_differences_are_listed_at_once(cluster: Cluster) -> None:
 def test_faults_of_every_kind_are_one_list(
     cluster: Cluster, runs: str, target: str, unmounted: str
 ) -> None:
-    """Another version, no trace of power and no space on the second host, no drive on the third."""
+    """Another version, no trace of power and no space on the second host, no drive on the third.
+
+    Its folder of runs is full, too.
+    """
     changed(cluster, "node2", "import wattload\nwattload.__version__ = '0.0.9'\n")
     trace = "/tmp/power.csv"
     for host in NAMES:
@@ -60,20 +63,25 @@ def test_faults_of_every_kind_are_one_list(
         cluster.files(host, trace).write_text("# evidence: measured\ntime_s,power_w\n0,5\n99,5\n")
     fill = f"fallocate -l $(($(stat -f -c %a*%S {DRIVE}) - 30000000)) {DRIVE}/full"
     cluster.on("node2", "sh", "-c", fill)
+    small = f"mkdir {RUNS} && mount -t tmpfs -o size=8m tmpfs {RUNS}"
+    cluster.on("node2", "sh", "-c", small)
     cluster.on("node3", "umount", DRIVE)
     settings = ("workload=unet3d", "scale=demo", "power=replay", f"power.replay.path={trace}")
     try:
         done = cluster.mpirun(*settings, runs, f"target.path={target}", PYTHONPATH=f"{SITE}:{ROOT}")
     finally:
+        cluster.on("node2", "umount", RUNS)
         cluster.on("node3", "mount", "-o", "loop", f"/mnt/{cluster.folder.name}.image", DRIVE)
     lines = done.stderr.splitlines()
     assert done.returncode == 2, done.stderr
-    assert len(lines) == 4, done.stderr
+    assert len(lines) == 5, done.stderr
     assert lines[0].startswith("wattload: node2: wattload is 0.0.9")
     assert lines[1].startswith(f"  also        node2: {trace}")
-    assert lines[2].startswith(f"  also        node2: {target} has ")
-    assert "must stay free; free some space" in lines[2]
-    assert lines[3].startswith(f"  also        node3: {target}{unmounted}")
+    assert lines[2].startswith(f"  also        node2: can't create the folder of a run in {RUNS}, ")
+    assert "No space left on device" in lines[2]
+    assert lines[3].startswith(f"  also        node2: {target} has ")
+    assert "must stay free; free some space" in lines[3]
+    assert lines[4].startswith(f"  also        node3: {target}{unmounted}")
     for name in NAMES:
         assert not list(cluster.files(name, RUNS).glob("*-*"))
         assert not list(cluster.files(name, DRIVE).glob("*wattload*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def _refusal(path: Path, plan: WorkloadPlan, *overrides: str, ranks: int = 1) ->
         preflight(_config(path, *overrides), [directory_target(path)], plan, ranks)
     assert caught.value.exit_code == 2
     return str(caught.value)
+
+
+def test_the_mount_point_above_a_target_is_announced(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    targets = config.target.resolve(host="box", try_direct_io=False)
+    above = subprocess.check_output(["stat", "--format=%m", tmp_path], text=True).strip()
+    (line,) = preflight(config, targets, NOTHING, 1)[:1]
+    assert line.endswith(f", mounted at {above}: writes nothing")
 
 
 def test_a_plan_that_fits_is_announced_with_its_shares(tmp_path: Path) -> None:

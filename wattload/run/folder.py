@@ -30,6 +30,7 @@ from wattload.core.record.file import (
     JOURNAL_PATTERN,
     LOCK_FILE,
     RESERVE_BYTES,
+    RESERVE_FILE,
     remove_marks,
     reserve_space,
     unborn_folder,
@@ -130,11 +131,33 @@ def make_run_folder(folder: Path, config_values: Mapping[str, Any], draft: str) 
                     raise
             runs.sync()
     except OSError as error:
-        raise TargetError(
-            f"can't create the folder {folder} for results, with {format_bytes(RESERVE_BYTES)} "
-            f"reserved for the record: {error.strerror}; {_ways_on(folder.parent, error)}"
-        ) from error
+        raise _no_run_folder(folder.parent, error) from error
     return lock
+
+
+def try_run_folder(runs: Path) -> None:
+    """Make a folder among the runs, with the space of a record, and remove it.
+
+    Raises:
+        TargetError: as for ``make_run_folder``.
+    """
+    name = unborn_folder(runs / "trial").name
+    try:
+        with choose_folder(runs) as above, above.make(name) as opened:
+            try:
+                reserve_space(opened)
+            finally:
+                opened.remove(RESERVE_FILE)
+                above.remove_empty(name)
+    except OSError as error:
+        raise _no_run_folder(runs, error) from error
+
+
+def _no_run_folder(runs: Path, error: OSError) -> TargetError:
+    return TargetError(
+        f"can't create the folder of a run in {runs}, with {format_bytes(RESERVE_BYTES)} reserved "
+        f"for the record: {error.strerror}; {_ways_on(runs, error)}"
+    )
 
 
 def spare_folder(run_id: str) -> Path:

@@ -46,7 +46,7 @@ from wattload.run.compose import (
     without_session_keys,
 )
 from wattload.run.energy import with_samples_found
-from wattload.run.folder import make_run_folder, new_run_id, remove_run_folder
+from wattload.run.folder import make_run_folder, new_run_id, remove_run_folder, try_run_folder
 from wattload.run.host import HostCapture, devices_under
 from wattload.run.host_load.session import LoadSession, Rank, is_wanted
 from wattload.run.hosts import ALSO, Faults, compare_hosts
@@ -384,6 +384,7 @@ class RunLifecycle:
         targets = faults.of(self._resolve)
         if runs and process.is_host_leader:
             faults.of(lambda: require_trace(power))
+            faults.of(lambda: try_run_folder(Path(self._config.runs)))
         is_held = process.local.broadcast(faults.of(lambda: self._hold(targets)))
         planned = None
         if targets is not None and is_held:

@@ -291,6 +291,9 @@ def _announced(target: Target, plan: WorkloadPlan, writes_bytes: int) -> str:
             f"writes, over what is on it ({format_bytes(space.total_bytes)})"
         )
     where = f"target {target.path} on {', '.join(target.facts.devices) or 'no block device'}"
+    system = target.facts.file_system
+    if system is not None and system.mount_point != str(target.path):
+        where += f", mounted at {system.mount_point}"
     if not writes_bytes:
         return f"{where}: writes nothing"
     wear = f" ({drive_writes:.2g} drive writes)" if drive_writes >= LEAST_WEAR else ""
