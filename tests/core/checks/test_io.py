@@ -112,6 +112,13 @@ def test_a_ratio_in_range_proves_nothing_with_other_traffic() -> None:
     assert "other traffic" in found.sentence
 
 
+def test_a_run_that_ended_before_its_counters_were_collected_is_not_judged_by_them() -> None:
+    record = changed(record_of(), counters=())
+    assert check(record, "device_bytes").verdict == "not_checked"
+    aborted = changed(record, status="aborted")
+    assert checks(aborted, "device_bytes") == checks(aborted, "queue_depth") == []
+
+
 def test_each_host_is_judged_by_its_own_block_counters() -> None:
     """Three hosts are named, but only the first one's drive moved anything."""
     record, _ = make_cluster(cluster_of("ada", "bob", "cyd"))

@@ -33,7 +33,7 @@ CACHED_LOW = 0.90
 def device_bytes(record: RunRecord) -> Sequence[Check]:
     """Compare the application's bytes with the block devices' bytes, per timed phase and host."""
     checks = []
-    for window in record.timed_windows():
+    for window in _counted_windows(record):
         for direction in ("read", "written"):
             moved_bytes = window.read_bytes if direction == "read" else window.written_bytes
             if moved_bytes:
@@ -97,6 +97,11 @@ def hosts_took_part(record: RunRecord) -> Sequence[Check]:
             mandatory=True,
         )
     ]
+
+
+def _counted_windows(record: RunRecord) -> Sequence[PhaseWindow]:
+    """Return the timed windows; none of a run that ended before its counters were collected."""
+    return record.timed_windows() if record.counters or record.status == "complete" else ()
 
 
 def _block_counters(record: RunRecord, window: PhaseWindow) -> Sequence[IoCounter]:
@@ -255,7 +260,7 @@ def queue_depth(record: RunRecord) -> Sequence[Check]:
             requested if len(ranks) < 2 else requested * ranks[window.host] // ranks.total(),  # noqa: PLR2004 - one host
             block_bytes,
         )
-        for window in record.timed_windows()
+        for window in _counted_windows(record)
         if window.read_bytes + window.written_bytes
     ]
 
