@@ -186,7 +186,8 @@ def _by_host(run: Run) -> Iterator[dict[str, object]]:
             ("ranks", Unit.COUNT, share.rank_count, None),
             ("read", Unit.BYTES, share.read_bytes, None),
             ("written", Unit.BYTES, share.written_bytes, None),
-            ("rate while active", Unit.BYTES_PER_SECOND, share.bytes_per_s, None),
+            ("read rate", Unit.BYTES_PER_SECOND, share.reading_bytes_per_s, None),
+            ("write rate", Unit.BYTES_PER_SECOND, share.writing_bytes_per_s, None),
             ("clock known to", Unit.SECONDS, share.clock_bound_s, None),
             *(
                 (

@@ -26,6 +26,8 @@ SIMILAR_BYTES_SHARE = 0.1
 SAME_RATE_SHARE = 0.05
 """Rates of hosts that differ by up to this share are the same."""
 
+DRIVE_BUSY = 0.7
+"""The least share of the time in which a drive that limits a rate has requests in flight."""
 
 _NAMED_MAX = 4
 """The most hosts that a sentence names; of more, it has only their number."""
@@ -37,9 +39,9 @@ class HostShare:
 
     ``energy`` is that of their drives in all timed phases; ``None`` without a timed phase, and for
     phases that share time. That of a drive of several hosts is in the share of each, and once in
-    that of all. ``active_s`` is the time in which any of their ranks was in a phase.
-    ``clock_bound_s`` is how far their times may be off on the clock of the first host, which has
-    none; ``None``, too, if it was not measured.
+    that of all. ``reading_s`` and ``writing_s`` are the time in which any of their ranks was in a
+    phase that read, or that wrote. ``clock_bound_s`` is how far their times may be off on the clock
+    of the first host, which has none; ``None``, too, if it was not measured.
     """
 
     name: str
@@ -47,14 +49,18 @@ class HostShare:
     drives: tuple[str, ...]
     read_bytes: int
     written_bytes: int
-    active_s: float
+    reading_s: float
+    writing_s: float
     energy: Energy | None
     clock_bound_s: float | None
 
     @property
-    def bytes_per_s(self) -> float | None:
-        moved_bytes = self.read_bytes + self.written_bytes
-        return moved_bytes / self.active_s if moved_bytes and self.active_s else None
+    def reading_bytes_per_s(self) -> float | None:
+        return self.read_bytes / self.reading_s if self.reading_s else None
+
+    @property
+    def writing_bytes_per_s(self) -> float | None:
+        return self.written_bytes / self.writing_s if self.writing_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +102,21 @@ class Ends:
 
     @property
     def slow_drives_host(self) -> str | None:
-        """The host whose drives were slower while busy than those of each other host."""
+        """The host whose drives were slower while busy than those of each other host.
+
+        ``None`` if they had nothing to do for more of the time than a drive that limits a rate has.
+        """
         if not self.busy_rates:
             return None
         slowest, following = sorted(self.busy_rates, key=self.busy_rates.__getitem__)[:2]
-        same = (1 - SAME_RATE_SHARE) * self.busy_rates[following]
-        return slowest if self.busy_rates[slowest] < same else None
+        rate = self.busy_rates[slowest]
+        is_slower = rate < (1 - SAME_RATE_SHARE) * self.busy_rates[following]
+        return slowest if is_slower and self.rates[slowest] >= DRIVE_BUSY * rate else None
 
     @property
-    def spread(self) -> float:
-        """The range of the hosts' rates, as a share of their mean."""
-        rates = self.rates.values()
-        return (max(rates) - min(rates)) * len(rates) / sum(rates)
+    def lead(self) -> float:
+        """How far the rate of the fastest host is above that of the slowest, as a share of it."""
+        return max(self.rates.values()) / min(self.rates.values()) - 1
 
 
 def _alike(moved_bytes: Collection[int], share: float = SAME_BYTES_SHARE) -> bool:
@@ -117,6 +126,10 @@ def _alike(moved_bytes: Collection[int], share: float = SAME_BYTES_SHARE) -> boo
 def names_text(hosts: Sequence[str]) -> str:
     """Return the names of hosts as in a sentence, or the number of many."""
     return listed(list(hosts)) if len(hosts) <= _NAMED_MAX else counted(len(hosts), "host")
+
+
+def all_hosts_text(count: int) -> str:
+    return "both hosts" if count == 2 else f"all {count} hosts"  # noqa: PLR2004 - both
 
 
 @cache_by_identity
@@ -136,7 +149,7 @@ def shares_of(record: RunRecord) -> tuple[HostShare, ...]:
             _share(_of_host(record, name), name, bound_s)
             for name, bound_s in zip(names, bounds_s, strict=True)
         ),
-        _share(record, f"all {len(names)} hosts", whole_s),
+        _share(record, all_hosts_text(len(names)), whole_s),
     )
 
 
@@ -170,7 +183,8 @@ def _share(record: RunRecord, name: str, bound_s: float | None) -> HostShare:
         drives=tuple(dict.fromkeys(_drives(record))),
         read_bytes=sum(phase.read_bytes for phase in phases),
         written_bytes=sum(phase.written_bytes for phase in phases),
-        active_s=sum(phase.active_s for phase in phases),
+        reading_s=sum(phase.active_s for phase in phases if phase.read_bytes),
+        writing_s=sum(phase.active_s for phase in phases if phase.written_bytes),
         energy=whole_energy(record) or (energies[0] if len(phases) == 1 else None),
         clock_bound_s=bound_s,
     )
@@ -191,8 +205,11 @@ def _bound_s(record: RunRecord, host: str) -> float | None:
 def ends_of(record: RunRecord) -> Ends | None:
     """Return the ends of the phase with a late host, or else of that whose ends are farthest apart.
 
-    ``None`` for a run of one host, and if fewer than two hosts moved bytes.
+    ``None`` for a run of one host, one that did not come to its end, and if fewer than two hosts
+    moved bytes.
     """
+    if record.status != "complete":
+        return None
     found = [ends for phase in leading(record) if (ends := _ends(record, phase.name))]
     return max(found, key=lambda each: (each.late_host is not None, each.behind_s), default=None)
 

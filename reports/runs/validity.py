@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from wattload.core.record.file import SealState
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
-from wattload.reports.runs.hosts import names_text
+from wattload.reports.runs.hosts import all_hosts_text, names_text
 from wattload.reports.runs.load import Run
 
 TRACES = ("throughput", "power")
@@ -88,7 +88,7 @@ def split_name(record: RunRecord, check: str) -> tuple[str, str]:
 
 
 def of_hosts(record: RunRecord, checks: Iterable[Check]) -> list[Check]:
-    """Return checks, those of several hosts as one, with an example if their sentences differ.
+    """Return checks, those of several hosts as one, with one's sentence if their sentences differ.
 
     Its name ends with the hosts: ``short_run_read (all 3 hosts)``.
     """
@@ -102,8 +102,9 @@ def of_hosts(record: RunRecord, checks: Iterable[Check]) -> list[Check]:
         same = [check for of_host in own.values() for check in of_host]
         if len(own) > 1:
             is_all = len(own) == len(record.hosts)
-            hosts = f"all {len(own)} hosts" if is_all else names_text([*own])
-            example = "e.g. " if len({check.sentence for check in same}) > 1 else ""
+            hosts = all_hosts_text(len(own)) if is_all else names_text([*own])
+            is_example = len({check.sentence for check in same}) > 1
+            example = f"e.g. on {next(iter(own))}: " if is_example else ""
             changes = {"name": f"{name} ({hosts})", "sentence": f"{example}{same[0].sentence}"}
             same = [same[0].model_copy(update=changes)]
         joined += same

@@ -195,9 +195,7 @@ def _line(
         "Drive energy": _finding(row.energy),
         "Rate": _figure(row.rates),
         "Energy": _energy(row),
-        "Limit": Finding(
-            text="", remark=_limits(row), lines=[row.late_host] if row.late_host else []
-        ),
+        "Limit": Finding(text="", remark=_limits(row)),
     }
     has_section = len(subject.arms) <= len(LETTERS)
     return VerdictLine(

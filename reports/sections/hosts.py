@@ -26,8 +26,10 @@ from wattload.results.labels import label, workload_title
 from wattload.results.quantity import (
     MISSING,
     counted,
+    one_unit,
     percent,
     quantity,
+    scale_for,
     with_uncertainty,
 )
 
@@ -51,7 +53,7 @@ def hosts_section(subject: Subject) -> Section | None:
                 blocks += found
     if not blocks:
         return None
-    return Section(anchor="by-host", title="Hosts", blocks=blocks, open=True)
+    return Section(anchor="by-host", title="By host", blocks=blocks, open=True)
 
 
 def _blocks(track: Track, group: Group) -> Iterator[Block]:
@@ -65,7 +67,11 @@ def host_blocks(record: RunRecord) -> list[Block]:
     """Return a row for each host with a total, and how they ended; empty for a single host."""
     rows = shares_of(record)
     text = " ".join(filter(None, (ends_text(record), shared_text(record))))
-    return [*([Paragraph(text)] if text else []), *([hosts_table(record, rows)] if rows else [])]
+    if not rows:
+        return []
+    rates = [rate for row in rows for rate in (row.reading_bytes_per_s, row.writing_bytes_per_s)]
+    with one_unit(Unit.BYTES_PER_SECOND, scale_for(Unit.BYTES_PER_SECOND, *rates)):
+        return [*([Paragraph(text)] if text else []), hosts_table(record, rows)]
 
 
 def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
@@ -73,7 +79,6 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
     whole = rows[-1]
     known = [each.energy for each in rows if each.energy is not None]
     measurand = "for the work" if any(e.work_j is not None for e in known) else "in the window"
-    both = "read and write " if whole.read_bytes and whole.written_bytes else ""
     values: dict[str, Callable[[HostShare], str | Cell]] = {
         "host": lambda each: each.name,
         "#ranks": lambda each: str(each.rank_count),
@@ -82,7 +87,8 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
         ),
         "#read": lambda each: quantity(each.read_bytes or None, Unit.BYTES),
         "#written": lambda each: quantity(each.written_bytes or None, Unit.BYTES),
-        f"#{both}rate while active": lambda each: quantity(each.bytes_per_s, Unit.BYTES_PER_SECOND),
+        "#read rate": lambda each: quantity(each.reading_bytes_per_s, Unit.BYTES_PER_SECOND),
+        "#write rate": lambda each: quantity(each.writing_bytes_per_s, Unit.BYTES_PER_SECOND),
         f"#drive energy {measurand}": lambda each: _energy(each.energy, measurand),
         "#mean power": lambda each: power_text(each.energy) if each.energy else MISSING,
         "#clock": lambda each: clock_text(record, each),
@@ -94,14 +100,15 @@ def hosts_table(record: RunRecord, rows: tuple[HostShare, ...]) -> Table:
     }
     words = {each.words for each in known if each.evidence is not Evidence.NONE}
     note = (
-        "In timed phases. A host is active while any of its ranks is in one. Its rate is over that "
-        "time, and the total's until the last host ended: the hosts' rates do not add up to it. "
+        "In timed phases. A host is active while any of its ranks is in one. Its rates are over "
+        "its active time in phases that read, or that wrote. The total's are from the first start "
+        "to the last end on any host, so the hosts' rates do not add up to them. "
     )
     if words:
         note += f"Energy: {'; '.join(sorted(words))}. Mean power: of the drives while their host "
         note += "was active; it adds up. "
     note += "Clock: how far a host's times may be off on the first host's clock."
-    return listing("By host", rows, shown, note)
+    return listing("Timed phases by host", rows, shown, note)
 
 
 def shared_text(record: RunRecord) -> str:
@@ -153,12 +160,10 @@ def ends_text(record: RunRecord) -> str:
         return ""
     late, sentences = found.late_host, []
     behind = quantity(found.behind_s, Unit.SECONDS, 3)
-    share = f"({percent(found.behind_s / found.seconds, 2)} of {label(found.phase)})"
+    parts = f", summed over its {found.parts} parts" if found.parts > 1 else ""
+    share = f"({percent(found.behind_s / found.seconds, 2)} of {label(found.phase)}{parts})"
     if late is not None:
-        in_all = " in all" if found.parts > 1 else ""
-        sentences.append(
-            f"{late} ended last, {behind}{in_all} {share} after {found.first}{_moved(found)}."
-        )
+        sentences.append(f"{late} ended last, {behind} after {found.first} {share}{_moved(found)}.")
     else:
         known = ", as far as their clocks are known" if found.is_apart else ""
         sentences.append(f"All hosts ended within {behind} {share}{known}.")
@@ -168,8 +173,10 @@ def ends_text(record: RunRecord) -> str:
                 f"The drives of {slow} were the slowest while busy, at {own}; the others moved "
                 f"{others}."
             )
-    if found.spread > SAME_RATE_SHARE:
-        sentences.append(f"The hosts' rates span {percent(found.spread, 2)} of their mean.")
+    if found.lead > SAME_RATE_SHARE:
+        sentences.append(
+            f"The rate of the fastest host was {percent(found.lead, 2)} above that of the slowest."
+        )
     return " ".join(sentences)
 
 
@@ -178,7 +185,7 @@ def _moved(ends: Ends) -> str:
     if not ends.has_uneven_bytes:
         return ""
     last, first = (quantity(ends.moved_bytes[host], Unit.BYTES) for host in (ends.last, ends.first))
-    return f", with {last} and {first} moved"
+    return f", having moved {last} to {ends.first}'s {first}"
 
 
 def _beside_others(rates: Mapping[str, float], host: str) -> tuple[str, str]:

@@ -39,6 +39,7 @@ from wattload.reports.sections.wording import (
     hosts_text,
     sentence_of,
     target_text,
+    targets_text,
     unique,
 )
 from wattload.reports.stats.comparison import excluding_conditions
@@ -372,7 +373,7 @@ def _setup(subject: Subject) -> str:
     scales = listed(unique(record.workload.scale for record in records))
     loaders = listed(unique(w.loader for w in (r.workload for r in records) if w.uses_loader))
     hosts = listed(unique(hosts_text(record) for record in records))
-    targets = listed(unique(target_text(t.facts) for r in records for t in r.targets))
+    targets = listed(unique(filter(None, map(targets_text, records))))
     loader = f", loader {loaders}" if loaders else ""
     what = f"Scale {scales}{loader}, on {hosts}, against {targets or 'no target'}."
     if len(subject.arms) < 2:  # noqa: PLR2004 - one arm differs from none

@@ -131,10 +131,11 @@ def _run(subject: Subject, run: Run) -> Section:
 def _details(subject: Subject, run: Run) -> Iterator[Block]:
     record = run.record
     yield Facts(_facts(run), "brief")
-    if faults := subject.faults(run):
+    faults = subject.faults(run)
+    if faults:
         yield Notice("Excluded", list(map(sentence_of, faults)), "bad")
     alone = any(group.runs == (run,) for group in subject.groups)
-    if not alone:  # the section of its workload has them
+    if not alone:  # the sections of its workload and hosts have them
         track = make_track(letter_of(subject, run), run.record.label, run)
         title = f"{record.workload.name} {run.id}"
         for figure in (
@@ -150,7 +151,7 @@ def _details(subject: Subject, run: Run) -> Iterator[Block]:
         )
     parts: tuple[tuple[str, str, Sequence[Block]], ...] = (
         ("figures", "Figures", figures_tables(run)),
-        ("hosts", "By host", host_blocks(record)),
+        ("hosts", "By host", host_blocks(record) if faults or not alone else ()),
         ("phases", "Phases and counters", phases_tables(run)),
         ("latency", "Latency", latency_tables(run)),
         ("energy", "Energy and power", [*energy_blocks(run), *whole_tables(record)]),

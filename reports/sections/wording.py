@@ -70,6 +70,16 @@ def target_text(facts: TargetFacts) -> str:
     return f"{place} (whole device: {words})"
 
 
+def targets_text(record: RunRecord) -> str:
+    """Return the targets of a run; in one of several hosts, on which of them each is."""
+    hosts: dict[str, list[str]] = {}
+    for target in record.targets:
+        hosts.setdefault(target_text(target.facts), []).append(target.facts.host)
+    if len(record.hosts) > 1:
+        return listed([f"{text} on {names_text(own)}" for text, own in hosts.items()])
+    return listed([*hosts])
+
+
 def hosts_text(record: RunRecord) -> str:
     """Return the hosts of a run: name, CPUs, memory and hypervisor; equal ones together."""
     names: dict[str, list[str]] = {}

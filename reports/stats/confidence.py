@@ -17,6 +17,7 @@ from wattload.reports.runs.energy import (
     phase_energies,
     whole_energy,
 )
+from wattload.reports.runs.hosts import DRIVE_BUSY
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, counted_phases
 from wattload.reports.stats.comparison import Row
@@ -27,9 +28,6 @@ from wattload.results.view import Limit, WorkerShares, median_of_known
 
 HIGH_PAIRS = 8
 """Pairs of runs, or runs of a single arm, for high confidence."""
-
-DRIVE_BUSY = 0.7
-"""The least share of the time in which a drive that limits a rate has requests in flight."""
 
 _MOST = 0.5
 """The share of their time above which workers spent most of it on one thing."""
@@ -239,8 +237,10 @@ def _drive_limits(busy: float | None, phase: str, records: Sequence[RunRecord]) 
 
 
 def _busiest(records: Sequence[RunRecord]) -> str:
-    devices = {(each.host, each.device) for each in records[0].counters}
-    return "the drive" if len(devices) == 1 else f"the busiest of {len(devices)} drives"
+    record = records[0]
+    devices = {(each.host, each.device) for each in record.counters}
+    count = len(devices) - sum(len(hosts) - 1 for hosts in record.shared_drives.values())
+    return "the drive" if count <= 1 else f"the busiest of {count} drives"
 
 
 def _phases(record: RunRecord, phase: str) -> list[Phase]:

@@ -239,8 +239,7 @@ class VerdictRow:
     below 5 %. ``counts`` is which means lack valid runs, empty where none does. ``measurand`` is
     what the energies are of, in words; empty without any that was measured. ``shared_limit`` is
     what other than the drive limits both arms of a pair; it is empty where nothing does.
-    ``drive_count`` is how many drives the energies are of. ``late_host`` is which host ended last
-    in all runs, empty if none did or not the same one.
+    ``drive_count`` is how many drives the energies are of.
     ``times`` is how long the jobs of several arms took, where that has a figure of its own.
     ``paths`` is what sets the arms apart by the view of the workload, and is empty without one.
     ``loads`` is which of three arms or more ran under which load, where that is not what they are
@@ -268,7 +267,6 @@ class VerdictRow:
     counts: str
     shared_limit: str
     drive_count: int
-    late_host: str
     times: str
     paths: str
     loads: str
@@ -547,7 +545,6 @@ def _verdict_row(
         counts=_counts(subject, point, rates, energies),
         shared_limit=_shared_limit(point, limits) if is_pair else "",
         drive_count=max((len(measured_drives(record)) for record in point.records), default=0),
-        late_host=_late_host(point),
         times=_times(point) if len(arms) > 1 else "",
         paths=_paths(subject, point),
         loads=barred,
@@ -722,17 +719,21 @@ def _ranking(rates: Bars) -> tuple[str, ...]:
 
 
 def _detail(point: ShownPoint, *, with_scale: bool) -> str:
-    """Return the scale if asked, accelerators, hosts, ranks and the size of a unit of work."""
+    """Return the scale if asked, accelerators, hosts, ranks and the size of a unit of work.
+
+    The host that ended last in all runs is named.
+    """
     record = point.group.runs[0].record
     workload = record.workload
     parts = [f"scale {workload.scale}"] if with_scale else []
     hosts = [counted(len(record.hosts), "host")] if len(record.hosts) > 1 else []
+    late = _late_host(point)
     view = view_of(record)
     every = [run.record for run in point.group.runs]
     if view.job is not None and (runs := _runs_of(point.records or every[:1])):
         job = view.job(runs, _runs_of(every))
         took = _times(point) if view.times[0] and len(point.group.arms) == 1 else ""
-        return ", ".join(filter(None, [*parts, *hosts, job, took]))
+        return ", ".join(filter(None, [*parts, *hosts, job, took, late]))
     if view.emulates_accelerators:
         is_emulated = workload.accelerator != "unpaced"
         parts.append(f"{'emulated ' if is_emulated else ''}{workload.accelerator}")
@@ -744,7 +745,7 @@ def _detail(point: ShownPoint, *, with_scale: bool) -> str:
     if moved and moved[0] and work is not None:
         each = point.based(quantity(moved[0] / work.count, Unit.BYTES, 3), point.phase)
         parts.append(f"{_rate_bytes(point, moved[0])}{each} per {work.name}")
-    return ", ".join(parts)
+    return ", ".join(filter(None, [*parts, late]))
 
 
 def _rate_bytes(point: ShownPoint, moved_bytes: int) -> str:

@@ -102,7 +102,7 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0].startswith("unet3d, loader direct, scale quick, 6 ranks on 3 hosts, ")
     (hosts,) = (line for line in lines if line.startswith("hosts "))
-    assert "cyd ended last, 8.00 s (20 % of read) after ada." in hosts
+    assert "cyd ended last, 8.00 s after ada (20 % of read)." in hosts
     assert [line.partition(":")[0] for line in lines if " ranks, MICRON" in line] == [
         "ada",
         "bob",
@@ -110,14 +110,16 @@ def test_several_hosts_have_a_line_each_and_the_last_to_end_is_named(
     ]
     (last,) = (line for line in lines if line.startswith("cyd: "))
     assert last.startswith(
-        "cyd: 2 ranks, MICRON_6550_MTFDLAL61T4TGA S4EVNX0R900002, 48.00 GB read, 1.200 GB/s, "
+        "cyd: 2 ranks, MICRON_6550_MTFDLAL61T4TGA S4EVNX0R900002, 48.00 GB read at 1.200 GB/s, "
     )
     assert last.endswith(" Wh, clock ± 0.10 ms")
     assert [line for line in lines if line.startswith("failed ")] == [
-        "failed    device_bytes_read (all 3 hosts): e.g. This is device_bytes_read_ada.",
+        "failed    device_bytes_read (all 3 hosts): e.g. on ada: This is device_bytes_read_ada.",
         "failed    alone_bob: This is alone_bob.",
     ]
     assert "warned    short_run_read (all 3 hosts)" in lines
+    (target,) = (line for line in lines if line.startswith("target "))
+    assert target.endswith(" on ada, bob and cyd")
     assert lines[-3:] == [
         "details     on ada: wattload check /runs/one",
         "record      ada:/runs/one/record.json",

@@ -13,7 +13,14 @@ from types import ModuleType
 
 import pytest
 
-from tests.records import Scenario, cluster_of, make_cluster, write_made_run, write_run
+from tests.records import (
+    Scenario,
+    cluster_of,
+    make_cluster,
+    make_run,
+    write_made_run,
+    write_run,
+)
 from tests.reports.conftest import arm
 from wattload.cli import check, report
 from wattload.core.errors import ConfigError, ForeignFileError, RecordError
@@ -156,6 +163,19 @@ def test_check_says_what_is_missing_and_how_a_run_ended(
     assert "The power trace power.parquet is missing from the run's folder." in out
 
 
+def test_check_of_an_interrupted_run_says_how_often_a_phase_was_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, traces = make_run(Scenario(status="aborted"))
+    spans = (*record.spans, *(span for span in record.spans if span.timed))
+    record = record.model_copy(update={"spans": spans, "counters": ()})
+    call(check, write_made_run(tmp_path / "run", record, traces))
+    out = capsys.readouterr().out
+    assert "finished phases: " in out
+    assert "read (2 times, " in out
+    assert "warned" not in out
+
+
 def test_check_folds_equal_lines_and_counts_what_became_of_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +227,7 @@ def test_checks_that_several_hosts_fail_are_one_line(
     assert call(check, write_made_run(tmp_path / "run", record, traces)) == 3
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail ")]
     assert [line[15:].partition(" The device moved ")[0] for line in lines] == [
-        "device_bytes_read_read (all 3 hosts): e.g."
+        "device_bytes_read_read (all 3 hosts): e.g. on ada:"
     ]
 
 

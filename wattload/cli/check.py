@@ -114,15 +114,10 @@ class Judged:
     @property
     def checks(self) -> Sequence[Check]:
         """The checks to show: of an unfinished run only failed ones, as others need its end."""
-        made = self.counted
-        return made if self.is_finished else [check for check in made if check.verdict == "fail"]
-
-    @property
-    def counted(self) -> Sequence[Check]:
-        """The checks to count."""
         from wattload.reports.runs.validity import counted_checks
 
-        return counted_checks(self.run, self.file_checks)
+        made = counted_checks(self.run, self.file_checks)
+        return made if self.is_finished else [check for check in made if check.verdict == "fail"]
 
     @property
     def is_finished(self) -> bool:
@@ -174,7 +169,7 @@ def _show(
         for text in result.lines():
             console.print(Text(printable(text), style="bold red" if result.reason else ""))
     if judged:
-        if made := [check for each in judged for check in each.counted]:
+        if made := [check for each in judged for check in each.checks]:
             console.print(checks_tally(made))
         passed = sum(check.verdict == "pass" for each in judged for check in each.file_checks)
         total = sum(len(each.file_checks) for each in judged)
@@ -214,10 +209,15 @@ def _progress(record: RunRecord) -> Iterator[str]:
     """Yield how far a run came that did not finish."""
     from wattload.power.sampler.aborted_record import LAST_PHASES
 
-    moved = Counter[str]()
+    moved, times = Counter[str](), Counter[tuple[str, int]]()
     for span in record.spans:
         moved[span.name] += span.read_bytes + span.written_bytes
-    phases = [f"{name} ({format_bytes(size)})" if size else name for name, size in moved.items()]
+        times[span.name, span.rank] += 1
+    phases = []
+    for name, size in moved.items():
+        count = max(own for (phase, _), own in times.items() if phase == name)
+        parts = [f"{count} times"] * (count > 1) + [format_bytes(size)] * (size > 0)
+        phases.append(f"{name} ({', '.join(parts)})" if parts else name)
     yield f"finished phases: {', '.join(phases) or 'none'}"
     yield from (limit for limit in record.limits if limit.startswith(LAST_PHASES))
 

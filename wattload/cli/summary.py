@@ -43,7 +43,7 @@ from wattload.reports.sections.hosts import (
 )
 from wattload.reports.sections.wording import (
     check_counts,
-    target_text,
+    targets_text,
     unique,
 )
 from wattload.reports.stats.comparison import Row, compare
@@ -137,8 +137,7 @@ def _root_of(record: RunRecord) -> str:
 
 def _job(record: RunRecord) -> Iterator[Line]:
     """Yield what a run did; the last line is its CPU time."""
-    targets = listed(unique(printable(target_text(each.facts)) for each in record.targets))
-    yield Line("target", targets)
+    yield Line("target", printable(targets_text(record)))
     if path := counted_text(record):
         yield Line("path", path)
     phases = leading(record)
@@ -273,12 +272,19 @@ def host_lines(record: RunRecord) -> Iterator[Line]:
 
 def _shares(record: RunRecord, shares: Sequence[HostShare]) -> Iterator[str]:
     for share in shares if len(shares) <= HOSTS_MAX else ():
-        rate, energy = share.bytes_per_s, share.energy
+        energy = share.energy
+        moved = (
+            (share.read_bytes, "read", share.reading_bytes_per_s),
+            (share.written_bytes, "written", share.writing_bytes_per_s),
+        )
         parts = [
             counted(share.rank_count, "rank"),
             drives_text(share),
-            _moved_text(share.read_bytes, share.written_bytes),
-            "" if rate is None else quantity(rate, Unit.BYTES_PER_SECOND),
+            *(
+                f"{quantity(size, Unit.BYTES)} {word} at {quantity(rate, Unit.BYTES_PER_SECOND)}"
+                for size, word, rate in moved
+                if size
+            ),
             "" if energy is None or energy_text(energy) == MISSING else energy_words(energy)[0],
             f"clock {clock_text(record, share)}",
         ]

@@ -266,6 +266,7 @@ def test_the_host_of_a_process_that_did_not_run_is_named() -> None:
     found = check(changed(record, spans=spans), "ran_throughout")
     assert found.verdict == "fail"
     assert "the own process of rank 3 on bob did not run for 30.0 s" in found.sentence
+    assert "the most of 2 hosts" in found.sentence
 
 
 def test_under_a_second_is_no_finding_in_a_short_phase() -> None:

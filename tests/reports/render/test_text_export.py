@@ -53,17 +53,17 @@ def test_every_form_has_the_figures_of_each_host(tmp_path: Path) -> None:
     *shares, whole = shares_of(record)
     subject = make_subject(runs)
     (made,) = document(subject)["runs"]
-    assert [each["name"] for each in made["hosts"]] == ["ada", "bob", "all 2 hosts"]
+    assert [each["name"] for each in made["hosts"]] == ["ada", "bob", "both hosts"]
     found = rows(*runs)
     lines = markdown_report(subject).splitlines()
-    page_rows = [line for line in lines if re.match(r"\| (ada|bob|all) ", line)]
+    page_rows = [line for line in lines if re.match(r"\| (ada|bob|both) ", line)]
     assert len(page_rows) == 3
     for share, in_json, in_markdown in zip((*shares, whole), made["hosts"], page_rows, strict=True):
         assert share.energy is not None
         expected = {
             "ranks": share.rank_count,
             "read": share.read_bytes,
-            "rate while active": share.bytes_per_s,
+            "read rate": share.reading_bytes_per_s,
             "energy for the work": share.energy.work_j,
             "mean power": share.energy.mean_w,
             "clock known to": share.clock_bound_s,
@@ -75,11 +75,14 @@ def test_every_form_has_the_figures_of_each_host(tmp_path: Path) -> None:
         }
         assert not figures if share is whole else figures.items() >= expected.items()
         energy = in_json["energy"]
-        assert [in_json[name] for name in ("rank_count", "read_bytes", "bytes_per_s")] == [
+        assert [in_json[name] for name in ("rank_count", "read_bytes", "reading_bytes_per_s")] == [
             *list(expected.values())[:3]
         ]
         assert (energy["work_j"], energy["mean_w"]) == (share.energy.work_j, share.energy.mean_w)
-        for text in (power_text(share.energy), quantity(share.bytes_per_s, Unit.BYTES_PER_SECOND)):
+        for text in (
+            power_text(share.energy),
+            quantity(share.reading_bytes_per_s, Unit.BYTES_PER_SECOND),
+        ):
             assert text.replace("\N{NO-BREAK SPACE}", " ") in in_markdown
 
 

@@ -251,13 +251,15 @@ def ran_throughout(record: RunRecord) -> Sequence[Check]:
     who = "the rank's own process" if len(ranks) == 1 else "the ranks' own processes"
     if min(ranks.values()) < worst_s / 2:
         who = f"the own process of rank {max(ranks, key=lambda rank: ranks[rank])}"
+    worst = ""
     if len(record.hosts) > 1:
         who += f" on {window.host}"
+        worst = f", the most of {len(record.hosts)} hosts"
     return [
         judged(
             "ran_throughout",
             f"In the phase {window.name}, {who} did not run for {worst_s:.1f} s of "
-            f"{window.active_s:.1f} s",
+            f"{window.active_s:.1f} s{worst}",
             ": stopped, frozen or without a CPU",
             holds=not _is_stopped(worst_s, window),
             figures={"stopped_s": worst_s, "active_s": window.active_s},
