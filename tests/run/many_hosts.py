@@ -13,10 +13,11 @@ import pickle
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pydantic import BaseModel
@@ -29,12 +30,18 @@ from wattload.power.sampler.samples import samples_name
 from wattload.run import lifecycle
 from wattload.run.folder import make_run_folder
 from wattload.run.phases import PhaseTraffic
+from wattload.run.process import Peers
+from wattload.run.ranks import BLOCK_BYTES
 from wattload.run.record import Findings, Header, HostReport, HostReports, RankReport, conclude
+from wattload.run.transport import ReceivedReports
 
 EPOCHS = 20
 PHASE = "read"
 ROWS = 10_000
 """Traced operations of a rank."""
+
+AHEAD_NS = 10_000_000
+"""How far the clock of each host is ahead of that of the one before."""
 
 CAPTURED = "captured"
 TRACE = """\
@@ -128,30 +135,58 @@ def _times(stats: Mapping[str, BlockStat], count: int) -> Mapping[str, BlockStat
     }
 
 
-def reports_of(report: HostReport, hosts: int, ranks: int, samples: bytes) -> HostReports:
-    """Return the reports of many hosts, made as they are asked for, with their samples."""
+class Leaders:
+    """The leaders of the other hosts, as the root sees them: it asks each for blocks of items."""
+
+    def __init__(self, hosts: int, items_of: Callable[[int], Sequence[bytes]]) -> None:
+        self.world_size = hosts
+        self._items_of = lru_cache(maxsize=1)(items_of)
+        self._block = b""
+
+    def send(self, value: tuple[int, int], rank: int) -> None:
+        number, offset = value
+        self._block = self._items_of(rank)[number][offset : offset + BLOCK_BYTES]
+
+    def receive(self, rank: int) -> bytes:
+        return self._block
+
+
+def reports_of(
+    report: HostReport, hosts: int, ranks: int, samples: bytes, root: Path
+) -> ReceivedReports:
+    """Return the reports of many hosts, made as they are asked for, with their samples.
+
+    The folder of the first one is ``root``. The clock of each is ahead of that of the one before.
+    """
     first = with_phases(report.ranks[0], ranks)
     times_ns = first.marked[0].span.start_ns, first.marked[-1].span.end_ns
-    offsets = tuple(ClockOffset(monotonic_ns=each, offset_ns=0, bound_ns=1000) for each in times_ns)
 
-    def received(place: Path) -> Iterator[HostReport]:
-        for number in range(hosts):
-            name = f"node{number:03}"
-            of_first = of_host(first, report.host, name)
-            folder = place / f"host-{number}"
-            folder.mkdir()
-            (folder / samples_name(name)).write_bytes(samples)
-            host = of_host(replace(report, ranks=()), report.host, name)
-            clocks = {"offsets": offsets if number else ()}
-            yield replace(
-                host,
-                capture=replace(host.capture, host=host.capture.host.model_copy(update=clocks)),
-                ranks=[_numbered(of_first, number * ranks + rank) for rank in range(ranks)],
-                power=replace(host.power, samples_file=samples_name(host.power.host)),
-                folder=folder,
-            )
+    def of_number(number: int) -> tuple[HostReport, str, list[bytes]]:
+        name = f"node{number:03}"
+        of_first = of_host(first, report.host, name)
+        host = of_host(replace(report, ranks=()), report.host, name)
+        file = samples_name(host.power.host)
+        offsets = tuple(
+            ClockOffset(monotonic_ns=each, offset_ns=number * AHEAD_NS, bound_ns=1000)
+            for each in times_ns
+        )
+        clocks = {"offsets": offsets if number else ()}
+        host = replace(
+            host,
+            capture=replace(host.capture, host=host.capture.host.model_copy(update=clocks)),
+            power=replace(host.power, samples_file=file),
+            folder=root,
+        )
+        numbered = (_numbered(of_first, number * ranks + rank) for rank in range(ranks))
+        return host, file, [pickle.dumps(each) for each in numbered]
 
-    return received
+    def items(number: int) -> Sequence[bytes]:
+        host, file, pickled = of_number(number)
+        return [pickle.dumps((host, len(pickled), [file])), *pickled, samples]
+
+    host, file, pickled = of_number(0)
+    (root / file).write_bytes(samples)
+    return ReceivedReports(cast("Peers", Leaders(hosts, items)), host, pickled)
 
 
 def _numbered(report: RankReport, rank: int) -> RankReport:
@@ -176,7 +211,7 @@ def main(folder: Path, hosts: int, ranks: int) -> None:
     began_s = time.monotonic()
     record, place, _ = conclude(
         header,
-        reports_of(report, hosts, ranks, samples),
+        reports_of(report, hosts, ranks, samples, header.folder),
         replace(findings, outcome=outcome),
     )
     found = {
