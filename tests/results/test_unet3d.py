@@ -94,6 +94,11 @@ def test_the_first_step_is_in_no_window() -> None:
     assert value(facts, "au_nominal") == pytest.approx(0.75)
 
 
+def test_an_epoch_of_one_step_says_how_many_files_make_two() -> None:
+    missing = figures(facts_of([epoch([0.1], [0.3])]))["au_dlio"].missing["value"]
+    assert missing.endswith(f"; use workload.file_count={2 * BATCH} or more")
+
+
 def test_dlio_counts_two_steps_less_than_there_were() -> None:
     facts = facts_of([epoch([0.1] * 5, [0.3] * 5)])
     assert value(facts, "dlio_samples_per_s") == pytest.approx(3 / 1.6 * BATCH)

@@ -105,7 +105,10 @@ def _has_window(run: Run) -> bool:
 
 
 def _no_window(run: Run) -> str:
-    return _UNPACED if run.facts.steps_per_epoch > 1 else _ONE_STEP
+    if run.facts.steps_per_epoch > 1:
+        return _UNPACED
+    file_count = 2 * run.facts.accelerators * run.facts.settings.batch_samples
+    return f"{_ONE_STEP}; use workload.file_count={file_count} or more"
 
 
 def dlio_utilisation(epoch: Epoch) -> float:
