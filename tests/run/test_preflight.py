@@ -20,6 +20,7 @@ from wattload.run.compose import compose, require_hosts
 from wattload.run.config import RunConfig
 from wattload.run.preflight import (
     WriteLedger,
+    finished_writes,
     hosts_text,
     preflight,
     require_controllers,
@@ -146,7 +147,7 @@ def test_a_run_that_is_done_is_charged_with_what_its_ranks_counted(tmp_path: Pat
     (facts,) = [target.facts for target in record.targets]
     target = replace(directory_target(tmp_path), facts=facts)
     ledger = WriteLedger()
-    ledger.add_record(record, "renamed")
+    ledger.charge(*finished_writes(record, "renamed"))
     written = sum(span.written_bytes for span in record.spans)
     assert ledger.written_bytes(target) == written > 0
 
@@ -168,7 +169,7 @@ def test_a_run_over_hosts_is_charged_to_each_of_its_drives(tmp_path: Path, share
     (facts,) = [target.facts for target in record.targets]
     target = replace(directory_target(tmp_path), facts=facts)
     ledger = WriteLedger()
-    ledger.add_record(both, facts.host)
+    ledger.charge(*finished_writes(both, facts.host))
     written = sum(span.written_bytes for span in record.spans)
     assert ledger.written_bytes(target) == (3 if shared else 1) * written
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # host.sh FOLDER NAME CHECKOUT: the first process of a host that hosts.py makes. Its network, PID, mount,
-# UTS and IPC namespaces are its own already; when it ends, so do its processes and mounts.
+# UTS, IPC and time namespaces are its own already; when it ends, so do its processes and mounts.
 set -euo pipefail
 folder=$1 name=$2 checkout=$3
 

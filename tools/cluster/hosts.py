@@ -48,7 +48,9 @@ def missing() -> str | None:
         if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
             return f"needs {tool} (apt-get install {package})"
     made = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
+        ["unshare", "--net", "--mount", "--pid", "--time", "--fork", "true"],
+        capture_output=True,
+        check=False,
     )
     return f"this machine makes no namespaces: {made.stderr!r}" if made.returncode else None
 

@@ -303,6 +303,21 @@ def _announced(target: Target, plan: WorkloadPlan, writes_bytes: int) -> str:
     )
 
 
+def finished_writes(record: RunRecord, host: str) -> tuple[Sequence[TargetFacts], int]:
+    """Return the targets of a finished run on a host, and the bytes that its ranks counted there.
+
+    Those of a run on one host are returned whatever the host was called, as the name of a container
+    changes, and with a directory that hosts share the bytes of all.
+    """
+    facts = [target.facts for target in record.targets]
+    spans = [span for span in record.spans if not span.is_part]
+    if len(record.hosts) > 1:
+        facts = [each for each in facts if each.host == host]
+        if not record.config["target"]["shared"]:
+            spans = [span for span in spans if span.host == host]
+    return facts, sum(span.written_bytes for span in spans)
+
+
 class WriteLedger:
     """The bytes that the runs of one command have written and will write, by drive.
 
@@ -325,23 +340,10 @@ class WriteLedger:
 
     def add(self, targets: Sequence[Target], plan_bytes: int) -> None:
         """Charge a run's writes to the drives of its targets, each drive once."""
-        self._charge([target.facts for target in targets], plan_bytes)
+        self.charge([target.facts for target in targets], plan_bytes)
 
-    def add_record(self, record: RunRecord, host: str) -> None:
-        """Charge a finished run to the drives of a host: the bytes that its ranks counted there.
-
-        A run on one host is charged whatever the host was called, as the name of a container
-        changes, and a directory that hosts share is charged with the bytes of all.
-        """
-        facts = [target.facts for target in record.targets]
-        spans = [span for span in record.spans if not span.is_part]
-        if len(record.hosts) > 1:
-            facts = [each for each in facts if each.host == host]
-            if not record.config["target"]["shared"]:
-                spans = [span for span in spans if span.host == host]
-        self._charge(facts, sum(span.written_bytes for span in spans))
-
-    def _charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:
+    def charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:
+        """Charge the drives of targets with bytes, each drive once."""
         for drive in {drive for each in facts for drive in _drives(each)}:
             self._bytes[drive] = self._bytes.get(drive, 0) + written_bytes
 

@@ -201,21 +201,20 @@ def override_text(ranks: int | None) -> str:
 @contextmanager
 def _deadline(seconds: int) -> Iterator[None]:
     """Have the kernel end this process if the block takes longer, even inside of a library."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(seconds)
+    limit_end(seconds)
     try:
         yield
     finally:
         signal.alarm(0)
 
 
-def limit_end() -> None:
-    """Have the kernel end this process if it takes long to end by itself.
+def limit_end(seconds: int = END_TIMEOUT_S) -> None:
+    """Have the kernel end this process if it takes longer to end by itself.
 
     ``MPI_Finalize`` waits for the other hosts, which nobody watches any more.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(END_TIMEOUT_S)
+    signal.alarm(seconds)
 
 
 def is_connected() -> bool:

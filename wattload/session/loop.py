@@ -23,6 +23,7 @@ from wattload.run.lifecycle import (
     preview_run,
     require_ready,
 )
+from wattload.run.preflight import finished_writes
 from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
@@ -212,12 +213,15 @@ def _resume(
             process.note(reason)
     found = process.communicator.broadcast(found)
     if process.leaders is not None:
-        for folder in found.values():
-            record = process.leaders.broadcast(read_record(folder) if process.is_root else None)
-            if record is not None:
-                process.ledger.add_record(record, process.host)
-                if process.sampling is not None:
-                    process.sampling.calibrations.recall(record.power)
+        records = map(read_record, found.values() if process.is_root else ())
+        used = [
+            ({host: finished_writes(each, host) for host in process.hosts}, each.power)
+            for each in records
+        ]
+        for writes, power in process.leaders.broadcast(used):
+            process.ledger.charge(*writes[process.host])
+            if process.sampling is not None:
+                process.sampling.calibrations.recall(power)
     return dict(found)
 
 

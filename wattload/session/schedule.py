@@ -76,13 +76,13 @@ def keyed_on_all_hosts(points: Sequence[Point], process: ProcessContext) -> list
     """
     if len(process.hosts) == 1:
         return list(points)
-    by_rank = process.communicator.all_gather((process.host, [point.key for point in points]))
-    keyed = []
-    for number, point in enumerate(points):
-        ranks = [(host, keys[number]) for host, keys in by_rank]
-        key = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()
-        keyed.append(replace(point, key=key))
-    return keyed
+    by_rank = process.communicator.gather([(process.host, point.key) for point in points])
+    keys = [
+        hashlib.sha256(json.dumps(ranks).encode()).hexdigest()
+        for ranks in zip(*by_rank, strict=True)
+    ]
+    keyed = zip(points, process.communicator.broadcast(keys), strict=True)
+    return [replace(point, key=key) for point, key in keyed]
 
 
 class SessionJournal:
