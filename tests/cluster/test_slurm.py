@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,7 +25,9 @@ from tools.cluster.hosts import (
     running_hosts,
 )
 from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
 
+END_S = 30.0
 NULL = (*RUN, "workload=null", "power=none")
 
 
@@ -87,20 +90,61 @@ def test_a_batch_script_of_one_process_is_a_run_of_one_rank(slurm: Slurm) -> Non
     assert ranks == [1], said
 
 
-def test_a_cancelled_job_leaves_an_aborted_record(slurm: Slurm) -> None:
+@contextmanager
+def waiting(slurm: Slurm, hosts: int, each: int) -> Iterator[dict[str, list[int]]]:
+    """Start a run of some ranks on each host and wait until all wait; yields their PIDs."""
     cluster = slurm.cluster
     cluster.clear_files()
-    words = ["srun", "--mpi=pmi2", "--nodes=3", "--ntasks=3", *RUN, *SLOW]
+    tasks = (f"--nodes={hosts}", f"--ntasks-per-node={each}")
+    words = ["srun", "--mpi=pmi2", *tasks, *RUN, *SLOW]
     with subprocess.Popen(
         cluster.words(NAMES[0], *words),
         env={**os.environ, **slurm.variables, "WATTLOAD_TEST_STOP": "run"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
-        waiting = [cluster.files(name, DRIVE) / f"waiting-{n}" for n, name in enumerate(NAMES)]
-        until(lambda: all(path.exists() for path in waiting), seconds=DEADLINE_S)
-        cluster.on(NAMES[0], "scancel", "--user=root", **slurm.variables)
-        process.wait(DEADLINE_S)
-    (folder,) = run_folders(cluster.files(NAMES[0], RUNS))
-    until((folder / "record.json").exists, seconds=DEADLINE_S)
-    assert read_record(folder).status == "aborted"
+
+        def pids() -> dict[str, list[int]]:
+            folders = {name: cluster.files(name, DRIVE) for name in NAMES[:hosts]}
+            return {
+                name: [int(path.read_text() or 0) for path in sorted(folder.glob("waiting-*"))]
+                for name, folder in folders.items()
+            }
+
+        try:
+            until(lambda: sum(map(len, pids().values())) == hosts * each, process, DEADLINE_S)
+            yield pids()
+            process.wait(END_S)
+        finally:
+            cluster.on(NAMES[0], "scancel", "--signal=KILL", "--user=root", **slurm.variables)
+
+
+def records(slurm: Slurm, hosts: int) -> Iterator[RunRecord]:
+    """Return the record on each host, once it is there."""
+    for name in NAMES[:hosts]:
+        (folder,) = run_folders(slurm.cluster.files(name, RUNS))
+        until((folder / "record.json").exists, seconds=DEADLINE_S)
+        yield read_record(folder)
+
+
+def test_a_cancelled_job_leaves_an_aborted_record(slurm: Slurm) -> None:
+    with waiting(slurm, 3, 1):
+        slurm.cluster.on(NAMES[0], "scancel", "--user=root", **slurm.variables)
+    assert {record.status for record in records(slurm, 3)} == {"aborted"}
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("victim", ["leader", "rank"])
+def test_the_death_of_a_task_ends_the_run_on_all_hosts(
+    slurm: Slurm, hosts: int, victim: str
+) -> None:
+    """Slurm itself lets the other tasks wait for it."""
+    name = NAMES[hosts > 1]
+    with waiting(slurm, hosts, 2) as pids:
+        slurm.cluster.on(name, "kill", "-KILL", str(pids[name][victim == "rank"]))
+    who = "the first process" if victim == "leader" else f"rank {3 if hosts > 1 else 1}"
+    for host, record in zip(NAMES, records(slurm, hosts), strict=False):
+        assert record.status == "aborted"
+        if victim == "rank" or host != name:  # else its sampler says why
+            assert record.status_reason.startswith(f"{who} on {name} has ended")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.running import DEADLINE_S, environment
+from tests.run.running import DEADLINE_S, environment, until
 from wattload.core.errors import RunError
 from wattload.run.watch import Offer, Watch, say_why
 
@@ -46,7 +46,7 @@ def end(reason):
     os._exit(1)
 
 period_s, hanging, host, *hosts = sys.argv[1:]
-watch = Watch(hosts, note=note, end=end, period_s=float(period_s))
+watch = Watch(hosts, {}, note=note, end=end, period_s=float(period_s))
 if host == hosts[0]:
     offer = dataclasses.replace(watch.listen(), addresses=("127.0.0.1",))
     say(json.dumps(dataclasses.asdict(offer)))
@@ -174,7 +174,7 @@ def test_leaders_that_close_are_watched_until_all_do(start: Start) -> None:
         leader.say("close")
     os.kill(three.process.pid, signal.SIGSTOP)
     for leader in (root, two):
-        assert leader.last_words().endswith(f"end: nothing was heard from three {SILENT}\n")
+        assert f"note: nothing was heard from three {SILENT}\n" in leader.last_words()
 
 
 def test_a_stopped_leader_ends_the_run_on_all_hosts_by_its_name(start: Start) -> None:
@@ -182,9 +182,9 @@ def test_a_stopped_leader_ends_the_run_on_all_hosts_by_its_name(start: Start) ->
     os.kill(two.process.pid, signal.SIGSTOP)
     reason = f"nothing was heard from two {SILENT}"
     assert root.last_words() == f"note: {reason}\nend: {reason}\n"
-    assert three.last_words() == f"note: {reason}\nend: {reason}\n"
+    assert three.last_words() == f"note: {reason}\nend: \n"  # the root prints why
     os.kill(two.process.pid, signal.SIGCONT)
-    assert two.last_words() == f"note: {reason}\nend: {reason}\n"
+    assert two.last_words() == f"note: {reason}\nend: \n"
 
 
 def test_the_stopped_root_is_named(start: Start) -> None:
@@ -228,6 +228,19 @@ def test_a_leader_that_was_killed_is_named_on_all_hosts(start: Start) -> None:
     assert three.last_words().startswith(f"note: {reason}\n")
 
 
+def test_a_process_of_the_host_that_was_killed_is_named() -> None:
+    reasons: list[str] = []
+    with subprocess.Popen(["sleep", "infinity"]) as rank:
+        names = {rank.pid: "rank 1 on one"}
+        watch = Watch(HOSTS[:1], names, note=reasons.append, end=print, period_s=LONG_S)
+        watch.start()
+        assert not reasons
+        rank.kill()
+        until(lambda: bool(reasons))
+    watch.close()
+    assert reasons == ["rank 1 on one has ended"]
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_leader_that_fails_says_why(start: Start, failing: int) -> None:
     leaders = start(3)
@@ -257,7 +270,7 @@ def test_messages_may_come_in_parts(start: Start) -> None:
 
 def test_each_host_of_the_run_is_let_in_once() -> None:
     reasons: list[str] = []
-    watch = Watch(HOSTS[:2], note=reasons.append, end=print, period_s=LONG_S)
+    watch = Watch(HOSTS[:2], {}, note=reasons.append, end=print, period_s=LONG_S)
     offer = watch.listen()
 
     def say(text: str) -> socket.socket:
@@ -296,7 +309,7 @@ def test_an_unreachable_root_is_one_sentence_with_both_hosts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     offer = Offer(addresses=("127.0.0.1",), port=port, hello="a", answer="b")
-    watch = Watch(HOSTS, note=print, end=print)
+    watch = Watch(HOSTS, {}, note=print, end=print)
     with pytest.raises(RunError, match=f"^two can't reach one by TCP at port {port} .*127.0.0.1: "):
         watch.connect(offer, "two")
     watch.close()

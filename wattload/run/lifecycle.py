@@ -22,7 +22,6 @@ from wattload.core.errors import (
     RankLostError,
     RunError,
     TargetError,
-    WattloadError,
     host_fault,
 )
 from wattload.core.files import Lock
@@ -61,7 +60,7 @@ from wattload.run.preflight import (
     writes_of,
 )
 from wattload.run.process import ProcessContext
-from wattload.run.ranks import override_text, rest_until_all_here
+from wattload.run.ranks import override_text, reason_of, rest_until_all_here
 from wattload.run.raw_drive import ClaimedDrive, KnownDrive, claim_drives, inspect_drives
 from wattload.run.record import (
     Findings,
@@ -305,17 +304,21 @@ class RunLifecycle:
         self._resources.close()
         return data
 
-    def fail(self, error: BaseException) -> None:
-        """Undo what was changed and write the record of an unfinished run."""
-        interruption = interrupts.interruption()
-        status: Status = "aborted" if interruption else "failed"
+    def fail(self, error: BaseException, status: Status = "failed") -> None:
+        """Undo what was changed and write the record of an unfinished run.
+
+        The reason is written down and told first, as the rest may hang, such as on a lost drive.
+        """
+        if interrupts.interruption():
+            status = "aborted"
+        reason = reason_of(error)
+        if self._journal is not None and not self._is_recorded:
+            self._journal.write("failed", {"status": status, "reason": reason})
+        self._process.tell_why(reason)
         self._end_writes(status)
         self._resources.close()
         if self._folder is None or self._is_recorded:
             return
-        reason = interruption or str(error) or type(error).__name__
-        if self._journal is not None:
-            self._journal.write("failed", {"status": status, "reason": reason})
         sampling = self._process.sampling
         states = sampling.abort(self._folder.name) if sampling is not None else ()
         if self._draft is not None:  # else the host that made the folder records the run
@@ -329,7 +332,7 @@ class RunLifecycle:
         """Undo what was changed on another rank than the root; a host has a record of its own."""
         if self._draft is not None:
             root = self._process.hosts[0]
-            self.fail(RunError(f"{lost}; the record of the run on {root} says why"))
+            self.fail(RunError(f"{lost}; the record of the run on {root} says why"), "aborted")
             return
         self._end_writes("failed")
         self._resources.close()
@@ -594,19 +597,7 @@ class RunLifecycle:
 
         If it fails on one, all ranks raise, as in ``on_all_ranks``.
         """
-        failure: WattloadError | None = None
-        try:
-            if step is not None:
-                step()
-        except WattloadError as error:
-            failure = error
-        rest_until_all_here(self._world)
-
-        def report() -> None:
-            if failure is not None:
-                raise failure
-
-        self._process.on_all_ranks(report)
+        self._process.on_all_ranks(step or (lambda: None), rests=True)
 
     def _open_folder(
         self, workload: Workload, context: Context, capture: HostCapture | None

@@ -36,6 +36,7 @@ from wattload.run.ranks import (
     deliver_sent,
     end_other_ranks,
     limit_end,
+    reason_of,
     rest_until_all_here,
 )
 from wattload.run.watch import Offer, Watch, end_ranks, say_why
@@ -104,6 +105,8 @@ class ProcessContext:
     """This rank's journal of the run under way."""
     has_failed_on_all_ranks: bool = False
     """Whether every rank knows about the failure, so that none needs to be aborted."""
+    tell_why: Callable[[str], None] = lambda _: None
+    """Tells all hosts why this rank ends the run, before it undoes what it has changed."""
     _noted: set[str] = field(default_factory=set)
 
     @property
@@ -146,10 +149,10 @@ class ProcessContext:
         if journal is not None:
             journal.write("failed", {"status": "aborted", "reason": reason})
 
-    def on_all_ranks(self, step: Callable[[], T]) -> T:
+    def on_all_ranks(self, step: Callable[[], T], *, rests: bool = False) -> T:
         """Do a step on every rank; if it fails on one, all ranks raise, rank 0 with the reasons.
 
-        The reasons are those of all hosts.
+        The reasons are those of all hosts. A rank that ``rests`` waits asleep for the others.
         """
         failure: WattloadError | None = None
         value: T | None = None
@@ -161,6 +164,8 @@ class ProcessContext:
             failure = host_fault(error)
             if failure is None:
                 raise
+        if rests:
+            rest_until_all_here(self.communicator)
         own = None if failure is None else (self.host, failure)
         failures = [found for found in self.communicator.all_gather(own) if found is not None]
         if not failures:
@@ -241,21 +246,20 @@ def _split(world: World, reporter: Reporter) -> ProcessContext:
 
 @contextmanager
 def _watched(process: ProcessContext, opening: threading.Timer) -> Iterator[None]:
-    """Watch the other hosts while the block runs, and until all have left theirs.
+    """Watch the other hosts and ranks while the block runs, and until all have left theirs.
 
     Every rank must enter it. Once the watch is open, ``opening`` is cancelled.
 
     Raises:
         RunError: a host can't be reached.
     """
-    if len(process.hosts) == 1:
+    if process.communicator.world_size == 1:
         opening.cancel()
         yield
         return
-    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of what the link points to
-    local = process.local.all_gather((os.getpid(), namespace))
-    pids = [pid for pid, where in local if where == namespace and pid != os.getpid()]
-    watch = Watch(process.hosts, note=process.note_end, end=partial(end_ranks, pids))
+    others = _other_ranks(process)
+    end = partial(end_ranks, others) if process.is_host_leader else lambda _: end_ranks((), "")
+    watch = Watch(process.hosts, others, note=process.note_end, end=end)
     offer: Offer | None = None
 
     def connected() -> Offer | None:
@@ -263,21 +267,46 @@ def _watched(process: ProcessContext, opening: threading.Timer) -> Iterator[None
             return offer
         return watch.connect(offer, process.host)
 
+    def tell_why(reason: str) -> None:
+        if not process.has_failed_on_all_ranks:
+            reason = f"{process.host}: {reason}"
+        elif not process.is_root or process.journal is None:
+            return  # all ranks end by themselves
+        if offer is not None:
+            say_why(offer, process.host, reason)
+
     try:
-        offer = process.on_all_ranks(lambda: watch.listen() if process.is_root else None)
-        if process.leaders is not None:
-            offer = process.leaders.broadcast(offer)
-        offer = process.local.broadcast(process.on_all_ranks(connected))
+        if len(process.hosts) > 1:
+            offer = process.on_all_ranks(lambda: watch.listen() if process.is_root else None)
+            if process.leaders is not None:
+                offer = process.leaders.broadcast(offer)
+            offer = process.local.broadcast(process.on_all_ranks(connected))
+        watch.start()
+        process.tell_why = tell_why
         opening.cancel()
         yield
     except BaseException as error:
         if process.has_failed_on_all_ranks:
             _close(watch, process)
-        elif offer is not None:
-            why = interrupts.interruption() or str(error) or type(error).__name__
-            say_why(offer, process.host, f"{process.host}: {why}")
+        else:
+            tell_why(reason_of(error))
         raise
     _close(watch, process)
+
+
+def _other_ranks(process: ProcessContext) -> dict[int, str]:
+    """Return which ranks this one watches on its host, by PID: a leader all, the others theirs.
+
+    Those in another namespace of PIDs, such as another container, can't be watched.
+    """
+    namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of what the link points to
+    own = process.communicator.rank, os.getpid(), namespace
+    first, *others = process.local.all_gather(own)
+    if not process.is_host_leader:
+        return {first[1]: f"the first process on {process.host}"} if first[2] == namespace else {}
+    return {
+        pid: f"rank {rank} on {process.host}" for rank, pid, where in others if where == namespace
+    }
 
 
 def _close(watch: Watch, process: ProcessContext) -> None:
@@ -285,8 +314,11 @@ def _close(watch: Watch, process: ProcessContext) -> None:
 
     Others may still wait for what this rank has sent them.
     """
+    if not process.is_host_leader:
+        rest_until_all_here(process.local)
     watch.close(partial(deliver_sent, process.communicator))
-    rest_until_all_here(process.local)
+    if process.is_host_leader:
+        rest_until_all_here(process.local)
 
 
 def _is_host_leader(config: RunConfig) -> bool:

@@ -390,11 +390,16 @@ def end_other_ranks(communicator: Communicator, error: BaseException, host: str)
     if not isinstance(communicator, MpiCommunicator):
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
-    why = interrupts.interruption()
     rank = f"rank {communicator.rank}{f' on {host}' if host else ''}"
-    sentence = f"wattload: {rank}: {why or str(error) or type(error).__name__}"
+    sentence = f"wattload: {rank}: {reason_of(error)}"
     flush_stderr("\n".join([sentence, *getattr(error, "__notes__", ())]))
-    communicator.abort(code if why is None else INTERRUPTED)
+    communicator.abort(code if interrupts.interruption() is None else INTERRUPTED)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why an error ends a run, in words that can be encoded: those of a path may not be."""
+    reason = interrupts.interruption() or str(error) or type(error).__name__
+    return reason.encode(errors="backslashreplace").decode()
 
 
 def flush_stderr(text: str) -> None:

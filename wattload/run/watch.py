@@ -3,6 +3,9 @@
 A rank in a call of MPI runs no Python, and MPI may wait for ever for a host that has failed. So a
 thread in each leader has a TCP connection of its own to the root. Nothing limits how long a step of
 a run takes: only a host that is not heard from ends the run, on both sides of the network.
+
+Some launchers, such as srun, leave the other ranks alone when one is killed. So a leader watches
+the ranks of its host, and they watch their leader.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,8 +32,11 @@ from wattload.run.ranks import REST_S, flush_stderr
 PERIOD_S = 2.0
 MISSED = 5
 """A host that has sent nothing for so many periods is lost."""
-LOST = 2
-"""For so many periods MPI's launcher may end the run itself once it is known why it ends."""
+LOST = 3
+"""For so many periods ranks may undo what they changed once it is known why the run ends.
+
+MPI's launcher may end it meanwhile. A sampler undoes the rest.
+"""
 CONNECT_S = 10.0
 """How long a leader tries to reach the root, at all of its addresses together."""
 TELL_S = 2.0
@@ -76,8 +82,8 @@ class _Peer:
     """Whether it waits for all others to end the watch."""
     knows_reason: bool = False
     """Whether it has written down why the run ends."""
-    is_teller: bool = False
-    """Whether it is a rank that has told why, and waits for all hosts to know."""
+    answer: str = ""
+    """What a rank that has told why waits for, until all hosts know."""
 
     def tell(self, *words: str) -> None:
         with suppress(OSError):  # whoever is silent is found by that
@@ -94,6 +100,7 @@ class Watch:
     def __init__(
         self,
         hosts: Sequence[str],
+        processes: Mapping[int, str],
         *,
         note: Callable[[str], None],
         end: Callable[[str], None],
@@ -103,8 +110,10 @@ class Watch:
 
         Args:
             hosts: their names.
+            processes: the names of other processes on this host, by PID, whose end ends the run.
             note: writes down why the run ends; called as soon as that is known.
-            end: ends this host's ranks and does not return.
+            end: ends this host's ranks and does not return. It is given the reason unless the root
+                prints that.
             period_s: the time between two messages.
         """
         self._hosts = hosts
@@ -113,12 +122,20 @@ class Watch:
         self._peers: list[_Peer] = []
         self._reason = ""
         self._left_s = LOST * period_s
+        self._prints = True
         self._is_closing = False
         self._selector = selectors.DefaultSelector()
         self._waking, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ, self._begin_to_close)
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._processes: list[int] = []
+        for pid, name in processes.items():
+            with suppress(OSError):  # an old container runtime may refuse it
+                process = os.pidfd_open(pid)
+                self._processes.append(process)
+                ended = partial(self._mourn, process, name)
+                self._selector.register(process, selectors.EVENT_READ, ended)
 
     def listen(self) -> Offer:
         """Wait for the other leaders in the background; return what they need to ``connect``."""
@@ -126,15 +143,15 @@ class Watch:
         family = socket.AF_INET6 if both else socket.AF_INET
         self._listener = socket.create_server(("", 0), family=family, dualstack_ipv6=both)
         self._listener.setblocking(False)
-        accept = partial(self._accept, self._listener)
-        self._selector.register(self._listener, selectors.EVENT_READ, accept)
         offer = Offer(
             addresses=_own_addresses(),
             port=self._listener.getsockname()[1],
             hello=secrets.token_hex(),
             answer=secrets.token_hex(),
         )
-        self._start(offer)
+        accept = partial(self._accept, self._listener, offer)
+        self._selector.register(self._listener, selectors.EVENT_READ, accept)
+        self.start()
         return offer
 
     def connect(self, offer: Offer, host: str) -> Offer:
@@ -151,8 +168,9 @@ class Watch:
             except OSError as error:
                 failures.append(f"{address}: {error.strerror or error}")
             else:
-                self._add(stream, self._hosts[0])
-                self._start(offer)
+                self._add(stream, self._hosts[0], offer)
+                self._prints = False
+                self.start()
                 return replace(offer, addresses=(address,))
         raise RunError(
             f"{host} can't reach {self._hosts[0]} by TCP at port {offer.port} "
@@ -170,6 +188,8 @@ class Watch:
             while self._thread.is_alive():
                 meanwhile()
                 self._thread.join(REST_S)
+        for process in self._processes:
+            os.close(process)
         for stream in (self._listener, self._waking, self._woken):
             if stream is not None:
                 stream.close()
@@ -177,18 +197,20 @@ class Watch:
             peer.stream.close()
         self._selector.close()
 
-    def _start(self, offer: Offer) -> None:
-        self._thread = threading.Thread(target=self._run, args=[offer], name="watch", daemon=True)
-        with interrupts.blocked():
-            self._thread.start()
+    def start(self) -> None:
+        """Watch in the background, unless that goes on already."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+            with interrupts.blocked():
+                self._thread.start()
 
-    def _run(self, offer: Offer) -> None:
+    def _run(self) -> None:
         seen_s, beat_s = time.monotonic(), 0.0
         while not (self._is_closing and all(peer.is_leaving for peer in self._admitted())):
             for key, _ in self._selector.select(self._period_s / 4):
-                key.data(offer)
+                key.data()
             if all(peer.knows_reason for peer in self._admitted()):
-                self._answer_tellers(offer)
+                self._answer_tellers()
             now_s = time.monotonic()
             awake_s, seen_s = min(now_s - seen_s, self._period_s / 2), now_s
             self._count_down(awake_s)
@@ -204,16 +226,19 @@ class Watch:
             if peer.left_s <= 0 and peer.host:
                 silent_s = MISSED * self._period_s
                 why = "the host, its network or its first process has stopped"
-                self._learn(f"nothing was heard from {peer.host} for {silent_s:g} s: {why}")
-                self._end(self._reason)
+                self._lose(f"nothing was heard from {peer.host} for {silent_s:g} s: {why}")
+                self._end_run()
             elif peer.left_s <= 0:
                 self._drop(peer)
         if self._reason:
             self._left_s -= awake_s
             if self._left_s <= 0:
-                self._end(self._reason)
+                self._end_run()
 
-    def _begin_to_close(self, _: Offer) -> None:
+    def _end_run(self) -> None:
+        self._end(self._reason if self._prints else "")
+
+    def _begin_to_close(self) -> None:
         self._woken.recv(1)
         self._is_closing = True
         if self._listener is None:
@@ -227,16 +252,16 @@ class Watch:
         """Return the hosts that have proved that they belong to the run."""
         return [peer for peer in self._peers if peer.host]
 
-    def _accept(self, listener: socket.socket, _: Offer) -> None:
+    def _accept(self, listener: socket.socket, offer: Offer) -> None:
         with suppress(OSError):  # it has gone again
-            self._add(listener.accept()[0], "")
+            self._add(listener.accept()[0], "", offer)
 
-    def _add(self, stream: socket.socket, host: str) -> None:
+    def _add(self, stream: socket.socket, host: str, offer: Offer) -> None:
         stream.setblocking(False)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = _Peer(stream, host, MISSED * self._period_s)
         self._peers.append(peer)
-        self._selector.register(stream, selectors.EVENT_READ, partial(self._receive, peer))
+        self._selector.register(stream, selectors.EVENT_READ, partial(self._receive, peer, offer))
 
     def _receive(self, peer: _Peer, offer: Offer) -> None:
         try:
@@ -250,7 +275,7 @@ class Watch:
             return
         if not received:
             self._selector.unregister(peer.stream)
-            self._learn(f"the first process on {peer.host} has ended")
+            self._lose(f"the first process on {peer.host} has ended")
             return
         *lines, peer.received = (peer.received + received).split(b"\n")
         if peer.host:
@@ -275,7 +300,7 @@ class Watch:
         is_ours = secrets.compare_digest(hello.encode(), offer.hello.encode())
         absent = {*self._hosts[1:]} - {each.host for each in self._peers}
         if is_ours and reason and host in self._hosts:
-            peer.is_teller = True
+            peer.answer = offer.answer
             self._learn(reason)
         elif is_ours and not reason and host in absent:
             peer.host = host
@@ -283,15 +308,24 @@ class Watch:
         else:
             self._drop(peer)
 
-    def _answer_tellers(self, offer: Offer) -> None:
-        for peer in [each for each in self._peers if each.is_teller]:
-            peer.tell(offer.answer)
+    def _answer_tellers(self) -> None:
+        for peer in [each for each in self._peers if each.answer]:
+            peer.tell(peer.answer)
             self._drop(peer)
 
     def _drop(self, peer: _Peer) -> None:
         self._selector.unregister(peer.stream)
         peer.stream.close()
         self._peers.remove(peer)
+
+    def _mourn(self, process: int, name: str) -> None:
+        self._selector.unregister(process)
+        self._learn(f"{name} has ended")
+
+    def _lose(self, reason: str) -> None:
+        """Learn why a peer is lost; if that is the root and has not said why, this host prints."""
+        self._prints = self._prints or not self._reason
+        self._learn(reason)
 
     def _learn(self, reason: str) -> None:
         """Write down why the run ends and tell it the other hosts; only the first reason counts.
