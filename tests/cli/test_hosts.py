@@ -127,6 +127,13 @@ def test_without_ssh_only_this_host_can_be_used(tmp_path: Path) -> None:
     assert why == f"  {MISSING}: ssh is not installed here"
 
 
+def test_a_host_whose_ssh_prints_nothing_is_named(tmp_path: Path) -> None:
+    need_mpi()
+    (tmp_path / "ssh").symlink_to("/bin/true")
+    _, why = refused(tmp_path, "--hosts", MISSING, PATH=str(tmp_path))
+    assert why == f"  {MISSING}: ssh did not print its number of cores"
+
+
 def test_more_processes_than_cores_are_refused_and_may_be_planned(tmp_path: Path) -> None:
     need_mpi()
     cores = len(os.sched_getaffinity(0))

@@ -8,6 +8,7 @@ from tests.run.running import run_folders
 from tools.cluster.hosts import DRIVE, NAMES, RUN, RUNS, VARIABLES, Cluster
 from wattload.core.record.file import read_record
 
+NONLOCAL = "/proc/sys/net/ipv4/ip_nonlocal_bind"
 ON_ALL = (*RUN, "--hosts", ",".join(NAMES), "workload=null", "power=none")
 
 
@@ -26,11 +27,13 @@ def test_a_plan_is_that_of_all_hosts(cluster: Cluster) -> None:
 
 
 def test_all_hosts_that_can_not_be_used_are_named(cluster: Cluster) -> None:
-    """One is off the network, one lacks the current folder."""
+    """One is off the network, one lacks the current folder. Their addresses could be bound here."""
     cluster.cut("node2")
+    cluster.on("node1", "sh", "-c", f"echo 1 >{NONLOCAL}")
     folder = "/tmp/of-node1"
     cluster.on("node1", "mkdir", folder)
     done = cluster.on("node1", "env", "-C", folder, *ON_ALL, **VARIABLES)
+    assert not cluster.on("node1", "sh", "-c", f"echo 0 >{NONLOCAL}").returncode
     assert done.returncode == 2
     first, *hosts = done.stderr.splitlines()
     assert first.startswith("wattload: nothing was started: each host must be reachable by ssh")

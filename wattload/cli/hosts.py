@@ -22,14 +22,10 @@ HOST = re.compile(r"(\w[\w.-]*)(?:(?: *: *| +slots *= *)([1-9]\d*))?")
 FORMS = "HOST, HOST:N or HOST slots=N, with N processes of 1 or more"
 PASSED_ON = re.compile(r"(WATTLOAD_|MPI4PY_|PYTHON|CUDA_|XDG_)\w+|LD_LIBRARY_PATH")
 """Variables that Open MPI is to pass on to other hosts. MPICH passes on all."""
-COUNT_CORES = "import os; print(len(os.sched_getaffinity(0)))"
-"""A program of Python. Unlike nproc it does not heed OMP_NUM_THREADS."""
 
 
 def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
     """Replace this process with the mpirun that runs wattload on hosts, or print its line.
-
-    ``hosts`` are separated by commas, or ``@FILE``: a hostfile of MPICH or Open MPI.
 
     Raises:
         ConfigError, MissingExtraError: a host, mpirun or mpi4py can't be used.
@@ -40,17 +36,25 @@ def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
         raise ConfigError("ranks=1 makes each process a run of its own; leave out ranks or --hosts")
     processes = _read(hosts)
     line = [*_mpirun(processes), sys.executable, "-P", "-m", "wattload", *words]
+    if not only_prints and "SLURM_JOB_ID" not in os.environ:  # in a job, mpirun uses srun
+        with ThreadPoolExecutor(len(processes)) as pool:
+            faults = "\n".join(filter(None, pool.map(_fault, processes, processes.values())))
+        if faults:
+            error = ConfigError(
+                "nothing was started: each host must be reachable by ssh without a password, have "
+                "this environment and the current folder at the same paths, and a core for each "
+                "process"
+            )
+            error.add_note(faults)
+            raise error
+    print(shlex.join(line), file=sys.stdout if only_prints else sys.stderr, flush=True)
     if not only_prints:
-        if "SLURM_JOB_ID" not in os.environ:  # in a job, mpirun uses srun
-            _require_usable(processes)
-        print(shlex.join(line), file=sys.stderr, flush=True)
         os.execv(line[0], line)
-    print(shlex.join(line))
     return 0
 
 
 def _read(hosts: str) -> Mapping[str, int]:
-    """Return the number of processes on each host, in the given order."""
+    """Return the number of processes on each host, of a list or ``@FILE``, in its order."""
     entries, found = hosts.split(","), dict[str, int]()
     if hosts.startswith("@"):
         file = Path(hosts[1:])
@@ -88,44 +92,31 @@ def _mpirun(processes: Mapping[str, int]) -> list[str]:
     return [mpirun, *options, "-n", str(sum(processes.values()))]
 
 
-def _require_usable(processes: Mapping[str, int]) -> None:
-    """Refuse hosts that ssh can't reach without a password, or that lack what their ranks need."""
-    with ThreadPoolExecutor(len(processes)) as pool:
-        faults = list(filter(None, pool.map(_fault, *zip(*processes.items(), strict=True))))
-    if faults:
-        error = ConfigError(
-            "nothing was started: each host must be reachable by ssh without a password, have this "
-            "environment and the current folder at the same paths, and a core for each process"
-        )
-        error.add_note("\n".join(faults))
-        raise error
-
-
 def _fault(host: str, processes: int) -> str:
     """Return why a host can't run so many processes, empty if it can."""
-    count = [sys.executable, "-Ic", COUNT_CORES]
+    cores = str(len(os.sched_getaffinity(0)))
     if not _is_here(host):
         if shutil.which("ssh") is None:
             return f"  {host}: ssh is not installed here"
-        there = f"ls -d {shlex.join([sys.executable, str(Path.cwd())])} && {shlex.join(count)}"
-        count = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, there]
-    done = subprocess.run(count, capture_output=True, text=True, check=False)
-    *_, cores = ["", *re.findall(r"\d+$", done.stdout.strip())]
-    if done.returncode or not cores:
-        *_, why = ["ssh did not print its number of cores", *done.stderr.strip().splitlines()]
-        return f"  {host}: {why}"
-    if processes <= int(cores):
-        return ""
-    return (
+        python, folder = shlex.quote(sys.executable), shlex.quote(str(Path.cwd()))
+        count = "import os; print(len(os.sched_getaffinity(0)))"  # nproc heeds OMP_NUM_THREADS
+        there = f"ls -d {python} {folder} && {python} -Ic '{count}'"
+        ssh = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, there)
+        done = subprocess.run(ssh, capture_output=True, text=True, check=False)
+        *_, cores = ["", *re.findall(r"\d+$", done.stdout.strip())]
+        if done.returncode or not cores:
+            *_, why = ["ssh did not print its number of cores", *done.stderr.strip().splitlines()]
+            return f"  {host}: {why}"
+    sentence = (
         f"  {host}: {processes} processes on {cores} core{'s' * (cores != '1')} would wait for "
         f"CPU time, not for the drive; use {host}:{cores}, or start the line that --plan prints"
     )
+    return sentence if processes > int(cores) else ""
 
 
 def _is_here(host: str) -> bool:
     """Return whether a name is that of this host, where mpirun needs no ssh."""
     with suppress(OSError, UnicodeError), socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # sends nothing: only the address of this side is chosen
-        address = probe.getpeername()[0]
-        return bool(address.startswith("127.") or address == probe.getsockname()[0])
+        return probe.getpeername()[0] in ("127.0.1.1", probe.getsockname()[0])
     return False
