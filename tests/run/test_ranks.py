@@ -1,4 +1,4 @@
-"""What a rank says before it has the launcher kill it."""
+"""What a rank says before it ends, and before it has the launcher kill it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ import time
 from pathlib import Path
 
 from wattload.core.interrupts import unread_bytes
+from wattload.run.ranks import reason_of
 
 SAY_AND_DIE = (
     "import os, signal; from wattload.run.ranks import flush_stderr;"
     "flush_stderr('why'); print('said', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
 )
+
+
+def test_a_reason_with_a_path_that_is_no_text_can_be_encoded() -> None:
+    path = os.fsdecode(b"/data/\xff")
+    reason = reason_of(FileNotFoundError(2, "No such file", path))
+    assert reason.encode() == b"[Errno 2] No such file: '/data/\\udcff'"
 
 
 def test_the_writing_end_of_a_pipe_counts_the_unread_bytes() -> None:
