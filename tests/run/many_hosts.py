@@ -214,8 +214,11 @@ def main(folder: Path, hosts: int, ranks: int) -> None:
         reports_of(report, hosts, ranks, samples, header.folder),
         replace(findings, outcome=outcome),
     )
+    concluded_s = time.monotonic() - began_s
+    (read,) = (window for window in record.joined_windows if window.name == PHASE)
     found = {
-        "conclude_s": time.monotonic() - began_s,
+        "read_ns": read.end_ns - read.start_ns,
+        "conclude_s": concluded_s,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "record_bytes": (place / RECORD_FILE).stat().st_size,
         "rows": {each.name: each.rows for each in record.traces},

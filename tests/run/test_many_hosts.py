@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.run.many_hosts import EPOCHS, ROWS
+from tests.run.many_hosts import AHEAD_NS, EPOCHS, PHASE, ROWS
 from wattload.core.record.file import RECORD_FILE, read_record
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,9 @@ def _concluded(folder: Path, hosts: int, ranks: int) -> dict[str, Any]:
     assert found["phases"] >= EPOCHS
     assert found["rows"]["operations"] == count * ROWS
     assert found["latencies"] == count * sum(row.count for row in of_one.latencies)
+    (read,) = (window for window in of_one.windows if window.name == PHASE)
+    ahead_ns = (hosts - 1) * AHEAD_NS
+    assert found["read_ns"] == read.end_ns - read.start_ns + ahead_ns
     energies = {each.phase: each.energy_j for each in of_one.power.energy}
     assert found["energy_j"] == pytest.approx(hosts * (energies["read"] or 0), rel=1e-9)
     return found
