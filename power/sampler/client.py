@@ -58,6 +58,7 @@ class SamplerClient:
         self._process = process
         self._log = log
         self._lock = threading.Lock()
+        self._unanswered = 0
         self.has_run = False
         """Whether a run was opened and is not over: only then is there anything to abort."""
 
@@ -190,10 +191,11 @@ class SamplerClient:
     def _request(self, command: str, **fields: object) -> Message:
         with self._lock:
             try:
+                self._unanswered += 1
                 # A sampler that ended has perhaps said why.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     self._stream.send({"command": command, **fields})
-                answer = self._stream.receive()
+                answer = self._answer()
             except TimeoutError as error:
                 raise PowerError(
                     f"the sampler did not answer {command} within {ANSWER_TIMEOUT_S:g} s"
@@ -204,6 +206,17 @@ class SamplerClient:
         if not answer.get("ok"):
             raise error_in(answer)
         return answer
+
+    def _answer(self) -> Message:
+        """Wait for the answer to the last command, behind those to commands that were interrupted.
+
+        Raises as ``MessageStream.read``.
+        """
+        while True:
+            for answer in self._stream.read():
+                self._unanswered -= 1
+                if not self._unanswered:
+                    return answer
 
     def _ended_message(self, command: str) -> str:
         status = ""

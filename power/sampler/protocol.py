@@ -73,12 +73,6 @@ class MessageStream:
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [_decoded(line) for line in lines]
 
-    def receive(self) -> Message:
-        """Wait for an answer to the only command under way; raises as ``read``."""
-        while not (messages := self.read()):
-            pass
-        return messages[0]
-
     def close(self) -> None:
         """End the connection, even if a forked worker has a copy of it; safe to call twice."""
         with suppress(OSError):  # it has ended already

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +20,17 @@ from wattload.power.sampler import client as client_module
 from wattload.power.sampler.client import SamplerClient
 
 WAIT_S = 30
+
+INTERRUPTS = """
+import os, signal, socket
+stream = socket.socket(fileno=0)
+stream.recv(1)
+stream.recv(65536)
+os.kill(os.getppid(), signal.SIGINT)
+stream.recv(65536)
+stream.sendall(b'{"ok": true, "report": {}}\\n{"ok": true, "report": {"states": []}}\\n')
+"""
+"""A sampler that has its client interrupted before it answers the first command."""
 
 
 class Impostor:
@@ -149,3 +161,13 @@ def test_a_sampler_needs_no_folder_for_temporary_files(
         pytest.raises(PowerError, match="there is no run"),
     ):
         client.start()
+
+
+def test_the_answer_to_an_interrupted_command_is_not_taken_for_that_to_the_next(
+    tmp_path: Path,
+) -> None:
+    program = (sys.executable, "-c", INTERRUPTS)
+    with SamplerClient.spawn(tmp_path, tmp_path / "log", program=program) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.open("run", PowerConfig(), devices=[], block_devices=[])
+        assert client.abort() == ()

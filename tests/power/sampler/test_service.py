@@ -156,7 +156,7 @@ def test_a_service_that_does_not_answer_does_not_hold_up_the_end(
         commands = relay.Relay(MessageStream(ours), SamplerHost(), bench.runs)
         commands.run_id = RUN_ID
         commands.end()
-        assert MessageStream(theirs).receive() == {"command": "abort"}
+        assert MessageStream(theirs).read()[0] == {"command": "abort"}
     assert commands.states == ()
 
 
@@ -265,7 +265,7 @@ def test_a_service_reads_no_file_that_a_run_names(bench: Bench) -> None:
         messages.send(
             {"command": "open", "version": __version__, "run_id": "r", "request": request} | names
         )
-        assert "power=replay is not available" in messages.receive()["error"]
+        assert "power=replay is not available" in messages.read()[0]["error"]
 
 
 def refused(bench: Bench, path: Path) -> str:
@@ -375,7 +375,7 @@ def test_another_version_or_command_is_refused_in_one_sentence(
         client.send(message)
         ours.shutdown(socket.SHUT_WR)
         serve_client(MessageStream(theirs), Sampler(SamplerHost(), no_target))
-        answer = client.receive()
+        answer = client.read()[0]
     assert answer["error"].endswith(f"{sentence}: start both from the same wattload")
     assert not answer["ok"]
 
