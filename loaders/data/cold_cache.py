@@ -126,7 +126,13 @@ def is_cold(figures: Mapping[str, float | int | str | None]) -> bool:
 def worst_of(checks: Iterable[Check]) -> Check:
     """Return the worst of one or more checks of one name, made at several times."""
     made = list(checks)
-    worst = min(made, key=lambda check: _WORST_FIRST.index(check.verdict))
+    worst = min(
+        made,
+        key=lambda check: (
+            _WORST_FIRST.index(check.verdict),
+            -float(check.figures.get("resident_bytes") or 0),
+        ),
+    )
     return worst.model_copy(update={"figures": {**worst.figures, "times_checked": len(made)}})
 
 
@@ -135,6 +141,23 @@ def worst_of_each(checks: Iterable[Check]) -> list[Check]:
     made = list(checks)
     names = dict.fromkeys(check.name for check in made)
     return [worst_of(check for check in made if check.name == name) for name in names]
+
+
+def worst_over_hosts(by_rank: Iterable[tuple[str, Iterable[Check]]]) -> list[Check]:
+    """Return the worst check of each name over all ranks, each given with the name of its host.
+
+    With several hosts, the sentence names the host.
+    """
+    ranks = [(host, list(checks)) for host, checks in by_rank]
+    count = len({host for host, _ in ranks})
+    return worst_of_each(
+        check.model_copy(update={"sentence": f"On {host}, the worst of {count} hosts: {sentence}"})
+        if count > 1
+        else check
+        for host, checks in ranks
+        for check in checks
+        for sentence in [check.sentence[:1].lower() + check.sentence[1:]]
+    )
 
 
 def _may_know(path: Path, status: os.stat_result) -> bool:

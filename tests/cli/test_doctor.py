@@ -414,6 +414,8 @@ def test_a_module_without_distribution_is_installed_all_the_same(
     [
         ((True, "MPICH\tVersion: 5.0"), "/bin/mpirun", Verdict.YES, "MPICH Version: 5.0, /bin/mpi"),
         ((True, "MPICH 5"), None, Verdict.PARTLY, "no mpirun"),
+        ((True, "MPICH 5"), "/bin/mpirun (Open MPI)", Verdict.PARTLY, "mpirun (Open MPI) is of Op"),
+        ((True, "Open MPI v4"), "/bin/mpirun", Verdict.PARTLY, "/bin/mpirun is not of Open MPI"),
         ((False, "cannot load MPI library"), None, Verdict.NO, "cannot load MPI library"),
     ],
 )
@@ -425,7 +427,11 @@ def test_mpi_is_library_and_launcher(
     detail: str,
 ) -> None:
     monkeypatch.setattr(software, "find_spec", lambda _: object())
-    monkeypatch.setattr(software, "first_line_of", lambda _: answer)
+    monkeypatch.setattr(
+        software,
+        "first_line_of",
+        lambda words: (True, launcher) if words[-1] == "--version" else answer,
+    )
     finding = by_name(software_findings(lambda name: launcher if name == "mpirun" else None))["MPI"]
     assert finding.verdict is verdict
     assert detail in finding.detail

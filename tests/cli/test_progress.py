@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.context import ThreadCommunicator, run_ranks
 from wattload.cli import progress
 from wattload.cli.progress import Frame, Rates, View, live_progress
 from wattload.run.progress import Board, RankProgress, Standing, gather_board
@@ -128,12 +129,27 @@ def test_the_phase_of_random_reads_has_the_words_of_the_page_whoever_asks() -> N
     assert frame.name == "small random reads"
 
 
-def test_ranks_of_other_hosts_are_said_to_be_missing() -> None:
+def test_ranks_that_can_not_be_seen_are_said_to_be_missing() -> None:
     own = RankProgress()
     own.begin("reading")
     frame = View(Board(own, [], 4)).frame(own.since_s)
     assert frame is not None
     assert frame.name == "reading (1 of 4 ranks)"
+
+
+def test_of_several_hosts_the_one_whose_progress_is_shown_is_named() -> None:
+    own = RankProgress()
+    own.begin("reading")
+
+    def board(communicator: ThreadCommunicator) -> Board | None:
+        return gather_board(own, communicator, f"box{communicator.rank}")
+
+    first, *others = run_ranks(ThreadCommunicator.world(3), board)
+    assert others == [None, None]
+    assert first is not None
+    frame = View(first).frame(own.since_s)
+    assert frame is not None
+    assert frame.name == "box0, 1 of 3 hosts: reading"
 
 
 class Terminal(io.StringIO):

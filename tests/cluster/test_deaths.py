@@ -211,6 +211,18 @@ def test_the_record_in_a_shared_folder_outlives_the_host_that_made_it(cluster: C
     assert states(cluster) == [0, 0, 0]
 
 
+def test_an_interruption_of_all_hosts_is_reported_once(cluster: Cluster) -> None:
+    """The first host records the run, even if others are interrupted before it."""
+    runs = str(cluster.folder / "runs")
+    with waiting(cluster, "run", f"runs={runs}") as (process, pids):
+        for host in reversed(NAMES):
+            kill(cluster, host, *pids[host], number=signal.SIGINT)
+        said = ended(cluster, process)
+    assert said.count("interrupted") == 1
+    assert "wattload: rank 0 on node1: interrupted\n" in said
+    assert record_on(cluster, "node1", runs).status == "aborted"
+
+
 def test_hosts_do_not_wait_for_the_first_one_to_record_why_the_run_failed(cluster: Cluster) -> None:
     """They restore their drives at once, and the run ends with its reason."""
     add_drives(cluster)

@@ -28,8 +28,7 @@ def test_folders_that_are_not_as_stated_are_refused(cluster: Cluster) -> None:
         cluster.on("node2", "sh", "-c", f"mount --move {AWAY} {DRIVE} && rmdir {AWAY}")
     assert done.returncode == 2
     assert done.stderr.startswith(
-        f"wattload: node2: {DRIVE} is on the file system of /, and on node1 on one that is "
-        f"mounted at {DRIVE}; mount the drive under test"
+        f"wattload: node2: no drive is mounted at {DRIVE}, where node1 has one; mount the drive"
     )
     for name in NAMES:
         assert not list(cluster.files(name, RUNS).glob("*-*"))

@@ -127,7 +127,6 @@ def test_a_rank_that_cannot_be_reached_is_left_out() -> None:
     own, other = RankProgress(), RankProgress()
     reached = other.address("box")
     for address in (
-        reached._replace(host="another"),
         reached._replace(pid=2**22),
         reached._replace(token=1),
         reached._replace(descriptor=os.open("/dev/null", os.O_RDONLY)),

@@ -99,7 +99,7 @@ def test_hosts_are_compared_without_those_that_have_found_a_fault(
         ([{"is_root": host == "b"} for host in HOSTS], "{path} is on the root file system"),
         (
             [{"mount_point": "/mnt" if host == "b" else "/mnt/drive"} for host in HOSTS],
-            "{path} is on the file system of /mnt, and on a on one that is mounted at /mnt/drive",
+            "no drive is mounted at /mnt/drive, where a has one",
         ),
     ],
     ids=["root", "shallower"],
@@ -116,6 +116,14 @@ def test_a_folder_where_no_drive_is_mounted_is_refused_unless_allowed(
         "; mount the drive under test, or use target.allow_unmounted=true"
     )
     assert prove(config_of("target.allow_unmounted=true"), targets) == [None] * 3
+
+
+def test_the_root_file_system_of_all_hosts_is_no_shared_folder(tmp_path: Path) -> None:
+    targets = [target_in(tmp_path, is_root=True) for _ in HOSTS]
+    assert {str(error) for error in prove(config_of(), targets)} == {
+        f"{tmp_path} is on the root file system; mount the drive under test, or use "
+        "target.allow_unmounted=true"
+    }
 
 
 @pytest.mark.parametrize(

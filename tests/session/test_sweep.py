@@ -150,6 +150,19 @@ def test_a_session_that_breaks_off_says_how_it_goes_on(
     assert "4 of 6 runs finished; the same command resumes it" in note
 
 
+def test_an_interruption_before_the_run_says_that_there_is_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(*_: Any, calibrates: bool) -> tuple[Path | None, int]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "execute", execute)
+    words = ["workload=null", f"target.path={tmp_path}", f"runs={tmp_path / 'runs'}"]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        loop.run_all(words, multirun=False, reporter=NoReporter())
+    assert "record      none: the run had not begun" in caught.value.__notes__[0]
+
+
 def test_the_pace_is_of_this_commands_runs_if_there_are_any() -> None:
     pace = Pace([10.0, 20.0])
     pace.begin()

@@ -1,6 +1,7 @@
 """Three hosts of namespaces on this machine: each has its network, processes, files and drive.
 
-As a program it makes them, runs a command on the first one (else a shell), and ends them::
+As a program it makes them, runs a command in the checkout on the first one (else a shell), and
+ends them::
 
     python -m tools.cluster.hosts mpirun -hosts node1,node2,node3 -n 3 hostname
 
@@ -261,7 +262,8 @@ def main() -> int:
         return 2
     with running_hosts() as cluster:
         return subprocess.run(
-            cluster.words(NAMES[0], *(sys.argv[1:] or ["bash"])), check=False
+            cluster.words(NAMES[0], "env", "-C", str(ROOT), *(sys.argv[1:] or ["bash"])),
+            check=False,
         ).returncode
 
 

@@ -130,6 +130,9 @@ FindProgram = Callable[[str], str | None]
 
 _MPI_QUESTION = "from mpi4py import MPI; print(MPI.Get_library_version().split(chr(10))[0])"
 
+OPEN_MPI = "Open MPI"
+"""In the versions that its library and its mpirun print; in those of no other MPI."""
+
 _ENGINES = {"docker": "{{.Driver}}", "podman": "{{.Store.GraphDriverName}}"}
 """Container engines, and the format that prints the storage driver; it needs a running engine."""
 
@@ -656,6 +659,14 @@ def _mpi(find: FindProgram) -> Answer:
     launcher = find("mpirun")
     if launcher is None:
         return partly(f"{_bare(line)}, but there is no mpirun", fix)
+    is_open, is_open_launcher = (
+        OPEN_MPI in text for text in (line, first_line_of([launcher, "--version"])[1])
+    )
+    if is_open is not is_open_launcher:
+        return partly(
+            f"mpi4py loads {_bare(line)}, but {launcher} is {'not ' * is_open}of {OPEN_MPI}; start "
+            "runs with --hosts, or with the library's own mpirun"
+        )
     return yes(f"{_bare(line)}, {launcher}")
 
 

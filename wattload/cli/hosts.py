@@ -48,8 +48,12 @@ def launch(hosts: str, words: Sequence[str], *, only_prints: bool) -> int:
             error.add_note(faults)
             raise error
     print(shlex.join(line), file=sys.stdout if only_prints else sys.stderr, flush=True)
-    if not only_prints:
-        os.execv(line[0], line)
+    if only_prints:
+        print("the hosts were not checked", file=sys.stderr)
+        return 0
+    count = f"{sum(processes.values())} processes on {len(processes)} hosts"
+    print(f"starting {count}", file=sys.stderr, flush=True)
+    os.execv(line[0], line)
     return 0
 
 

@@ -132,7 +132,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
         print(line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
         hosts = [line("hosts", preview.hosts)] if preview.hosts else []
-        print("\n".join([*hosts, *run_lines(targets, plan, estimated, power_w)]))
+        lines = run_lines(targets, plan, estimated, power_w, preview.shares)
+        print("\n".join([*hosts, *lines]))
         if config.load.expected_s:
             print(line("load", _load_text(config)))
         if waits := waits_text(config.power, targets):
@@ -210,7 +211,11 @@ class RunTime:
 
 
 def run_lines(
-    targets: Sequence[Target], plan: WorkloadPlan, time: RunTime | None, power_w: float | None
+    targets: Sequence[Target],
+    plan: WorkloadPlan,
+    time: RunTime | None,
+    power_w: float | None,
+    shares: float = 1.0,
 ) -> Iterator[str]:
     for target in targets:
         space = space_of(target)
@@ -230,9 +235,10 @@ def run_lines(
         yield line("writes", f"{prepared}at most {format_bytes(plan.run_bytes)} in timed phases")
     else:
         yield line("data", _data_text(plan))
-        reads = format_seconds(plan.reading_s) if plan.reading_s else format_bytes(plan.read_bytes)
-        yield line("reads", f"{reads} in the timed phases")
-        yield line("writes", f"{format_bytes(plan.run_bytes)} in the timed phases")
+        seconds = f"{format_seconds(plan.reading_s)} in the timed phases"
+        reads = seconds if plan.reading_s else _moved_text(plan.read_bytes, shares)
+        yield line("reads", reads)
+        yield line("writes", _moved_text(plan.run_bytes, shares))
         yield line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
     for name, text in plan.lines:
         yield line(name, text)
@@ -343,6 +349,12 @@ def raw_command(
     if any(exceeds_limit(config, target, writes_bytes) for target in targets):
         put("target.max_write_bytes", str(writes_bytes))
     return shlex.join(["wattload", "run", *words])
+
+
+def _moved_text(moved_bytes: int, shares: float) -> str:
+    """Return the bytes of one of the shares that timed phases move, and of all."""
+    total = f"; {format_bytes(round(shares * moved_bytes))} over all hosts" if shares > 1 else ""
+    return f"{format_bytes(moved_bytes)} in the timed phases{total if moved_bytes else ''}"
 
 
 def _data_text(plan: WorkloadPlan) -> str:

@@ -136,7 +136,7 @@ class View:
         watts = reading.power_w if reading is not None else None
         kelvins = reading.temperature_k if reading is not None else None
         return Frame(
-            name=self._name(standing),
+            name=self._board.of_hosts + self._name(standing),
             share=_share(standing),
             rates=self._rate_text(standing, now_s) if standing.task else "",
             power="" if watts is None else quantity(watts, Unit.WATTS, 3),

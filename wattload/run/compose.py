@@ -430,8 +430,8 @@ def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
         kinds = ", ".join(options(group))
         return f"unknown option target={option}; use {kinds}, or did you mean target.path={option}?"
     near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown option {group}={option}{meant}; {group} can be {', '.join(known)}"
+    meant = f" did you mean {near[0]}?" if near else ""
+    return f"unknown option {group}={option};{meant} {group} can be {', '.join(known)}"
 
 
 def _unknown_key(key: str, overrides: Sequence[str]) -> str:
@@ -558,8 +558,8 @@ def require_hosts(config: RunConfig, hosts: Sequence[str]) -> None:
     if len(hosts) > 1 and workload.over_hosts == "one":
         raise ConfigError(
             f"workload={workload.name} runs on one host, and the processes are on {len(hosts)} "
-            f"({', '.join(hosts)}); start all of them on one, for example with mpirun -host "
-            f"{hosts[0]}"
+            f"({', '.join(hosts)}); start all of them on one, for example with --hosts "
+            f"{hosts[0]}:{len(hosts)}"
         )
 
 

@@ -112,7 +112,8 @@ class Preview:
 
     ``drives`` are what it would meet on the raw drives of this host, by the target's index; only
     the first process of a host has them. ``hosts`` is how it divides its work over several hosts,
-    in words; empty on one host.
+    in words; empty on one host. Of the bytes that are read and written, the plan has one of
+    ``shares``, which differ little.
     """
 
     config: RunConfig
@@ -120,6 +121,7 @@ class Preview:
     plan: WorkloadPlan
     drives: Mapping[int, Guard]
     hosts: str = ""
+    shares: float = 1.0
 
 
 class Planned(NamedTuple):
@@ -284,6 +286,7 @@ class RunLifecycle:
             plan=plan,
             drives=inspections,
             hosts=self._hosts_text,
+            shares=self._world.world_size / self._sharers.world_size,
         )
 
     def check(self) -> None:

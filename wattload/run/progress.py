@@ -148,12 +148,22 @@ class RankProgress:
 
 
 class Board:
-    """The counters of all ranks that rank 0 sees: those of its own host."""
+    """The counters of all ranks that rank 0 sees: those of its own host.
 
-    def __init__(self, own: RankProgress, others: Sequence[memoryview], rank_count: int) -> None:
+    ``rank_count`` are the ranks of this host; ``of_hosts`` says which host it is of several.
+    """
+
+    def __init__(
+        self,
+        own: RankProgress,
+        others: Sequence[memoryview],
+        rank_count: int,
+        of_hosts: str = "",
+    ) -> None:
         self._own = own
         self._others = others
         self.rank_count = rank_count
+        self.of_hosts = of_hosts
 
     @property
     def seen_count(self) -> int:
@@ -200,8 +210,11 @@ def gather_board(own: RankProgress, world: Communicator, host: str) -> Board | N
     addresses = world.gather(own.address(host))
     if world.rank:
         return None
-    mapped = [_mapped(each) for each in addresses[1:] if each.host == host]
-    return Board(own, [each for each in mapped if each is not None], world.world_size)
+    here = [each for each in addresses if each.host == host]
+    host_count = len({each.host for each in addresses})
+    mapped = filter(None, map(_mapped, here[1:]))
+    of_hosts = f"{host}, 1 of {host_count} hosts: " if host_count > 1 else ""
+    return Board(own, list(mapped), len(here), of_hosts)
 
 
 def _mapped(address: Address) -> memoryview | None:

@@ -53,6 +53,12 @@ CONNECT_TIMEOUT_S = 60
 END_TIMEOUT_S = 20
 """How long a process of several hosts may take to end, once all others do too."""
 
+INTERRUPTED_S = 3.0
+"""How long rank 0 may take to record an interrupted run and to end all ranks, for all of them.
+
+Less than the time after which ``wattload.run.watch`` ends a host.
+"""
+
 LAUNCHER_VARIABLE = "PMI_FD"
 """The descriptor on which MPICH's launcher takes commands of PMI-1, one per line."""
 
@@ -391,6 +397,8 @@ def end_other_ranks(communicator: Communicator, error: BaseException, host: str)
         return
     code = error.exit_code if isinstance(error, WattloadError) else RunError.exit_code
     rank = f"rank {communicator.rank}{f' on {host}' if host else ''}"
+    if communicator.rank and interrupts.interruption() is not None:
+        time.sleep(INTERRUPTED_S)
     sentence = f"wattload: {rank}: {reason_of(error)}"
     flush_stderr("\n".join([sentence, *getattr(error, "__notes__", ())]))
     communicator.abort(code if interrupts.interruption() is None else INTERRUPTED)

@@ -105,30 +105,26 @@ def _fault(config: TargetConfig, target: Target, host: str, views: Sequence[_Vie
             "for all hosts; mount the same file system on all, or use target.shared=false if each "
             "has a drive of its own"
         )
+    unmounted = "" if config.allow_unmounted else _unmounted(target, views)
+    if unmounted:  # the folder is not the one to use, whoever sees it
+        return f"{unmounted}; mount the drive under test, or use target.allow_unmounted=true"
     if seen and seen[0] != host:
         return (
             f"{target.path} is the folder that {seen[0]} sees, and target.shared=false means a "
             "drive of its own for each host; use target.shared=true for a shared file system"
         )
-    place = "" if config.allow_unmounted else _place_without_drive(target, views)
-    if not place:
-        return ""
-    return (
-        f"{target.path} is on {place}; mount the drive under test, or use "
-        "target.allow_unmounted=true"
-    )
+    return ""
 
 
-def _place_without_drive(target: Target, views: Sequence[_View]) -> str:
-    """Return where a target is that no drive seems to be mounted on; "" if one is.
+def _unmounted(target: Target, views: Sequence[_View]) -> str:
+    """Return how no drive seems to be mounted where a target is; "" if one is.
 
     None is where another host has a mount point further down.
     """
-    mount_point, system = _mount_point(target), target.facts.file_system
+    system = target.facts.file_system
     other = max(views, key=lambda view: len(view.mount_point))
-    if len(mount_point) < len(other.mount_point):
-        return (
-            f"the file system of {mount_point}, and on {other.host} on one that is mounted at "
-            f"{other.mount_point}"
-        )
-    return "the root file system" if system is not None and system.is_root else ""
+    if len(_mount_point(target)) < len(other.mount_point):
+        return f"no drive is mounted at {other.mount_point}, where {other.host} has one"
+    if system is not None and system.is_root:
+        return f"{target.path} is on the root file system"
+    return ""

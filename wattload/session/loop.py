@@ -160,7 +160,9 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
                     made.append(error.folder)
                 error.add_note(_session_note(len(schedule.planned), len(to_make), len(made)))
             elif isinstance(error, KeyboardInterrupt):
-                error.add_note("  next        run the same command again")
+                none = "  record      none: the run had not begun\n"
+                noted = "" if hasattr(error, "__notes__") else none
+                error.add_note(f"{noted}  next        run the same command again")
             raise
         worst = max(worst, status)
         if step.folder is not None and journal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from wattload.core.record.run import DataRecord
 from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.checkpoint_store import CheckpointLoader, Shard, ShardStore
-from wattload.loaders.data.cold_cache import worst_of_each
+from wattload.loaders.data.cold_cache import worst_over_hosts
 from wattload.loaders.data.data_folder import noting_what_remains
 from wattload.results.checkpoint.facts import (
     READ_PHASE,
@@ -131,7 +132,7 @@ class Checkpoint:
         finally:
             context.progress.end()
             store.close()
-        by_rank = world.gather((cycle.counts, cycle.cold))
+        by_rank = world.gather((cycle.counts, os.uname().nodename, cycle.cold))
         with context.phase("harness_ceiling", timed=False):
             found = ceilings(self._loader, shard, world, seed=context.seed)
         latencies, operations = _latencies(store), _operations(store)
@@ -149,13 +150,13 @@ class Checkpoint:
                 kept=self.config.kept,
                 interval_s=self.config.training_s,
                 step_s=step_s,
-                ranks=tuple(counts for counts, _ in by_rank),
+                ranks=tuple(counts for counts, _, _ in by_rank),
                 draining_steps=cycle.training.draining,
                 other_steps=cycle.training.other,
                 ceilings=found,
             ),
             paths=(store.path(),),
-            checks=worst_of_each(check for _, cold in by_rank for check in cold),
+            checks=worst_over_hosts((host, cold) for _, host, cold in by_rank),
             remarks=remarks(job),
             latencies=latencies,
             operations=operations,

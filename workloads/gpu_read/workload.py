@@ -39,7 +39,7 @@ from wattload.loaders.block_reads import (
     ReadPlan,
     ReadResult,
 )
-from wattload.loaders.data.cold_cache import cold_cache_check, evict, worst_of_each
+from wattload.loaders.data.cold_cache import cold_cache_check, evict, worst_over_hosts
 from wattload.loaders.data.stamped_files import REMEDY, WRITING_BYTES, StampedFiles
 from wattload.results.gpu_read.facts import (
     BY_REQUESTERS,
@@ -190,7 +190,7 @@ class GpuRead:
         return Outcome(
             facts=facts,
             paths=(path_of(ranks, facts.drive_bytes),),
-            checks=tuple(worst_of_each(check for each in ranks for check in each.checks)),
+            checks=tuple(worst_over_hosts((each.host, each.checks) for each in ranks)),
             remarks=tuple(self._remarks(context.targets)),
             latencies=rows,
             operations=operations,

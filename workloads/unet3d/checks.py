@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from wattload.core.errors import DataError
 from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check
 from wattload.core.workload import Communicator, RunContext
-from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.cold_cache import cold_cache_check, evict, worst_over_hosts
 from wattload.workloads.unet3d.dataset import HOLES_REMEDY, PreparedData
 from wattload.workloads.unet3d.loop import Delivered, DeliveredRow
 
@@ -50,8 +51,8 @@ class ColdCache:
                 )
 
     def checks(self) -> list[Check]:
-        """Return the checks of all epochs and hosts on rank 0, none on the other ranks."""
-        return [check for checks in self._world.gather(self._checks) for check in checks]
+        """Return the worst checks of all epochs and hosts on rank 0, none on the other ranks."""
+        return worst_over_hosts(self._world.gather((os.uname().nodename, self._checks)))
 
 
 class Delivery:

@@ -16,7 +16,7 @@ from wattload.core.io import VerifiedSamples
 from wattload.core.record.results import Check
 from wattload.core.units import format_percent
 from wattload.core.workload import Device, Outcome, Progress, RunContext
-from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency, worst_of_each
+from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, residency
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import FileState, bad_file_blocks, open_regular
 from wattload.loaders.samples import (
@@ -103,7 +103,7 @@ def run_harness(
         for epoch in each.epochs
     ]
     left = None if loader.is_cold_in_every_epoch else residency(data.paths).fraction
-    first, written = worst_of_each(cold.checks())
+    first, written = cold.checks()
     cold_cache = cold_check(first, len(epochs), loader, left)
     context.end_job()
     with context.phase("harness_ceiling", timed=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,9 +48,10 @@ class Job:
             most_steps=self.config.steps_per_epoch,
         )
 
-    def first_epoch(self, world_size: int, seed: int) -> list[int]:
-        """Return the samples that all ranks load in the first epoch."""
-        return [sample for rank in range(world_size) for sample in self.order(rank, seed, 0)]
+    def epoch(self, seed: int, epoch: int) -> list[int]:
+        """Return the samples that all ranks load in one epoch."""
+        everyone = Division(world_size=1, per_rank=self.division.accelerators)
+        return replace(self, division=everyone).order(0, seed, epoch)
 
     def epoch_bytes(self, order: list[int]) -> int:
         """Return the total size of the files in an order, in bytes."""

@@ -19,7 +19,6 @@ from wattload.core.workload import (
     RunContext,
     WorkloadPlan,
 )
-from wattload.loaders.data.cold_cache import worst_of_each
 from wattload.loaders.device_copy import DeviceCopier
 from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, SampleSet
 from wattload.results.unet3d.facts import COPY, DECODE, PHASE
@@ -92,6 +91,7 @@ class Unet3d:
         missing = job.dataset.missing(job.dataset.existing())
         data_bytes = sum(job.dataset.file_bytes)
         share = context.sharers.world_size / context.communicator.world_size
+        orders = (job.epoch(context.seed, number) for number in range(self.config.epochs))
         return WorkloadPlan(
             data_bytes=data_bytes,
             prepare_bytes=job.epoch_bytes(missing),
@@ -106,8 +106,7 @@ class Unet3d:
                 generation_memory_bytes(context.local.world_size) if missing else 0,
             ),
             needs_direct_io=self._loader.sample_path_is_direct,
-            read_bytes=round(data_bytes * share * job.epoch_files / job.dataset.file_count)
-            * self.config.epochs,
+            read_bytes=round(share * sum(map(job.epoch_bytes, orders))),
             computing_s=self.config.epochs * job.steps * job.step_s,
             # An external program starts its own processes, one per accelerator.
             maximum_ranks=1
@@ -134,7 +133,7 @@ class Unet3d:
             outcome, self._files = run_harness(self._loader, job, data, samples, context)
             return outcome
         draw = world.broadcast(secrets.randbits(64))
-        drawn = drawn_samples(job.first_epoch(world.world_size, context.seed), draw)
+        drawn = drawn_samples(job.epoch(context.seed, 0), draw)
         samples = self._samples(job, data.paths, drawn)
         cold = ColdCache(data, context)
         counter = _Counter()
@@ -149,7 +148,7 @@ class Unet3d:
         epochs_by_rank, cold_checks = world.gather(epochs), cold.checks()
         if world.rank:
             return Outcome(latencies=latencies, operations=operations)
-        cold_cache, written = worst_of_each(cold_checks)
+        cold_cache, written = cold_checks
         facts = training_facts(
             job,
             epochs_by_rank,

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from wattload.core.record.results import Check
 from wattload.loaders.data.cold_cache import (
     cold_cache_check,
     evict,
     residency,
     resident_fraction,
     worst_of,
+    worst_over_hosts,
 )
 
 MIB = 1 << 20
@@ -103,3 +105,16 @@ def test_the_worst_of_several_checks_is_kept_with_their_number(tmp_path: Path) -
     cold = cold_cache_check([path])
     found = worst_of([cold, warm, cold])
     assert (found.verdict, found.figures["times_checked"]) == ("fail", 3)
+
+
+def test_the_worst_check_of_several_hosts_names_its_host(tmp_path: Path) -> None:
+    cold, cool, other = [
+        Check(name=name, verdict="pass", sentence="In all.", figures={"resident_bytes": size})
+        for name, size in (("cold_cache", 0), ("cold_cache", 9), ("other", None))
+    ]
+    by_rank = [("a", [cold, other]), ("a", [cold]), ("b", [cold, cool])]
+    assert [check.sentence for check in worst_over_hosts(by_rank)] == [
+        "On b, the worst of 2 hosts: in all.",
+        "On a, the worst of 2 hosts: in all.",
+    ]
+    assert [check.sentence for check in worst_over_hosts(by_rank[:2])] == ["In all."] * 2
