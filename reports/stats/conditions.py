@@ -44,6 +44,7 @@ _WORK_PREFIXES = (
 
 _NO_RUN = "no valid run"
 _NOT_RECORDED = "not recorded"
+_NO_LIMIT = "none seen"
 _PATH = "config target.path"
 _LOAD = f"config {LOAD}"
 _SETUP_PARTS: Mapping[str, frozenset[str]] = {
@@ -52,6 +53,7 @@ _SETUP_PARTS: Mapping[str, frozenset[str]] = {
     "file system": frozenset({"file system", "I/O scheduler"}),
     "loader": frozenset({"loader"}),
     "power state": frozenset({"power state", *(f"config {key}" for key in ("power.state", *CAPS))}),
+    "limits": frozenset({"CPU quota", "memory limit", "I/O limits"}),
     "wattload": frozenset({"wattload", "commit"}),
 }
 """The conditions that change together with one part of the set-up, by its name."""
@@ -156,6 +158,14 @@ def _hosts(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "processor", str(facts.cpu_model)
         yield "kernel", facts.kernel
         yield "governor", str(facts.governor)
+        cpus, memory_bytes = facts.cgroup_cpu_limit, facts.cgroup_memory_limit_bytes
+        io = [f"{name} {limit:,}" for name, limit in (facts.cgroup_io_limits or {}).items()]
+        yield "CPU quota", _NO_LIMIT if cpus is None else f"{cpus:g} CPUs"
+        yield (
+            "memory limit",
+            _NO_LIMIT if memory_bytes is None else quantity(memory_bytes, Unit.BYTES, 3),
+        )
+        yield "I/O limits", listed(io) or _NO_LIMIT
 
 
 def _targets(record: RunRecord) -> Iterator[tuple[str, str]]:

@@ -305,9 +305,13 @@ def throttled_for(record: RunRecord, *seconds: float, limit: float | None = 1.5)
 @pytest.mark.parametrize(
     ("seconds", "verdict", "ending"),
     [
-        ((0.0,), "pass", "stopped processes for 0.00 CPU seconds of 34.0 s."),
-        ((0.33,), "pass", "0.33 CPU seconds of 34.0 s."),
-        ((0.1, 0.4), "warn", "0.40 CPU seconds of 34.0 s: the quota limits the result as well."),
+        ((0.0,), "pass", "stopped processes for 0.00 of 51.0 CPU seconds in 34.0 s."),
+        ((0.5,), "pass", "0.50 of 51.0 CPU seconds in 34.0 s."),
+        (
+            (0.1, 0.6),
+            "warn",
+            "in 34.0 s: the quota limits the result as well.",
+        ),
     ],
 )
 def test_a_quota_that_stopped_a_phase_is_warned_of(

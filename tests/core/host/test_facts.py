@@ -24,6 +24,7 @@ from wattload.core.host.facts import (
     nodes_of,
     software_facts,
 )
+from wattload.core.record.host import NOT_RECORDED, HostFacts
 from wattload.core.storage.targets import resolve_targets
 from wattload.core.sysfs import Roots
 
@@ -98,11 +99,14 @@ def test_facts_come_from_the_kernels_files(roots: Roots) -> None:
         "container": "none",
         "cgroup_cpu_limit": None,
         "cgroup_memory_limit_bytes": None,
-        "cgroup_io_limits": {},
+        "cgroup_memory_high_bytes": None,
+        "cgroup_io_limits": None,
     }
     assert facts.missing == {
-        "cgroup_cpu_limit": "no limit is set",
-        "cgroup_memory_limit_bytes": "no limit is set",
+        "cgroup_cpu_limit": "no control group of this process is visible",
+        "cgroup_memory_limit_bytes": "no control group of this process is visible",
+        "cgroup_memory_high_bytes": "no control group of this process is visible",
+        "cgroup_io_limits": "no file of a group shows one",
     }
 
 
@@ -337,8 +341,17 @@ def test_no_limit_is_a_reason_and_not_a_large_number(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
         },
     )
-    assert cpu_limit(roots) == (None, "no limit is set")
-    assert memory_limit_bytes(roots) == (None, "no limit is set")
+    assert cpu_limit(roots) == (None, "no limit in the control groups that are visible here")
+    assert memory_limit_bytes(roots) == cpu_limit(roots)
+
+
+def test_limits_that_an_older_version_did_not_record_say_so(tmp_path: Path) -> None:
+    facts = host_facts([], machine(tmp_path, {})).model_dump(mode="json")
+    for name in ("cgroup_io_limits", "cgroup_memory_high_bytes"):
+        del facts[name], facts["missing"][name]
+    found = HostFacts.model_validate(facts)
+    assert found.cgroup_io_limits is None
+    assert found.missing["cgroup_io_limits"] == NOT_RECORDED
 
 
 def test_groups_that_can_not_be_read_are_a_reason(tmp_path: Path) -> None:

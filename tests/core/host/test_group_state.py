@@ -9,8 +9,11 @@ import pytest
 
 from wattload.core.host import cgroups
 from wattload.core.host.cgroups import (
+    cpu_limit,
     group_state,
     io_limits,
+    memory_high_bytes,
+    memory_limit_bytes,
     read_throttled_s,
     throttling_files,
     usable_cpus,
@@ -28,9 +31,11 @@ VERSION_1 = {
     "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 15\nnr_throttled 14\nthrottled_time 1940123456\n",
     "sys/fs/cgroup/memory/memory.usage_in_bytes": "72384512\n",
     "sys/fs/cgroup/memory/memory.failcnt": "3\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "134217728\n",
     "sys/fs/cgroup/blkio/blkio.throttle.read_bps_device": "254:0 104857600\n",
     "sys/fs/cgroup/blkio/blkio.throttle.write_iops_device": "254:0 500\n254:16 40\n",
 }
+_NO_LIMIT = "no limit in the control groups that are visible here"
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=7\n"
 OUTER, OWN = "sys/fs/cgroup/system.slice", "sys/fs/cgroup/system.slice/docker-x.scope"
 VERSION_2 = {
@@ -39,10 +44,16 @@ VERSION_2 = {
     "sys/fs/cgroup/cpu.stat": "usage_usec 9000\n",
     f"{OUTER}/cpu.max": "300000 100000\n",
     f"{OUTER}/cpu.stat": "usage_usec 90\nnr_throttled 1\nthrottled_usec 250000\n",
+    f"{OUTER}/memory.max": "8192000\n",
+    f"{OUTER}/memory.events": "low 0\nhigh 0\nmax 17\noom 0\noom_kill 0\n",
+    f"{OUTER}/memory.events.local": "low 0\nhigh 0\nmax 5\noom 0\noom_kill 0\n",
+    f"{OUTER}/memory.high": "6144000\n",
     f"{OUTER}/io.max": "254:0 rbps=52428800 wbps=max riops=max wiops=max\n",
     f"{OWN}/cpu.max": "150000 100000\n",
     f"{OWN}/cpu.stat": "usage_usec 90\nnr_throttled 9\nthrottled_usec 1500000\n",
     f"{OWN}/memory.current": "4096000\n",
+    f"{OWN}/memory.high": "max\n",
+    f"{OWN}/memory.max": "max\n",
     f"{OWN}/memory.events": "low 0\nhigh 0\nmax 12\noom 0\noom_kill 0\n",
     f"{OWN}/io.max": "254:0 rbps=104857600 wbps=max riops=max wiops=500\n",
     f"{OWN}/cpu.pressure": PRESSURE.format(2_500_000),
@@ -68,7 +79,7 @@ def test_version_1_counts_what_it_throttled_and_has_no_pressure(tmp_path: Path) 
 def test_version_2_adds_what_outer_groups_throttled(tmp_path: Path) -> None:
     found = group_state(machine(tmp_path, VERSION_2))
     assert found.throttled_s == 1.75
-    assert (found.memory_bytes, found.memory_limit_hits) == (4_096_000, 12)
+    assert (found.memory_bytes, found.memory_limit_hits) == (4_096_000, 5)
     assert (found.pressure_cpu_some_s, found.pressure_io_some_s) == (2.5, 0.04)
     assert found.missing == {"pressure_memory_some_s": "the kernel does not show memory.pressure"}
 
@@ -83,6 +94,36 @@ def test_limits_of_io_are_the_least_of_each_device(tmp_path: Path) -> None:
         "254:0 rbps": 52_428_800,
         "254:0 wiops": 500,
     }
+
+
+def test_an_outer_limit_is_reached_by_its_own_count(tmp_path: Path) -> None:
+    roots = machine(tmp_path, VERSION_2 | {f"{OWN}/memory.max": "4096000\n"})
+    assert group_state(roots).memory_limit_hits == 5 + 12
+    assert memory_high_bytes(roots) == (6_144_000, _NO_LIMIT)
+    assert memory_limit_bytes(roots)[0] == 4_096_000
+
+
+def test_a_hierarchy_that_is_mounted_twice_or_elsewhere_counts_once(tmp_path: Path) -> None:
+    for name, files in {"1": VERSION_1, "2": VERSION_2}.items():
+        lines = files["proc/self/mountinfo"].splitlines(keepends=True)
+        elsewhere = [line.replace(" /sys/fs/cgroup", " /mnt/groups") for line in lines]
+        twice = "".join([*elsewhere, *lines, *lines, *elsewhere])
+        once = machine(tmp_path / name, files)
+        expected = group_state(once), cpu_limit(once), memory_limit_bytes(once), io_limits(once)
+        found = machine(tmp_path / f"{name}-twice", files | {"proc/self/mountinfo": twice})
+        assert group_state(found).throttled_s == expected[0].throttled_s
+        assert group_state(found).memory_limit_hits == expected[0].memory_limit_hits
+        assert (cpu_limit(found), memory_limit_bytes(found), io_limits(found)) == expected[1:]
+
+
+def test_no_limit_is_said_only_of_groups_that_are_visible(tmp_path: Path) -> None:
+    hidden = machine(tmp_path / "hidden", VERSION_2 | {"proc/self/mountinfo": ""})
+    assert cpu_limit(hidden) == (None, "no control group of this process is visible")
+    assert memory_limit_bytes(hidden) == (None, "no control group of this process is visible")
+    assert io_limits(hidden) is None
+    top = machine(tmp_path / "top", VERSION_2 | {"proc/self/cgroup": "0::/\n"})
+    assert cpu_limit(top) == (None, _NO_LIMIT)
+    assert io_limits(top) is None, "the root has no io.max"
 
 
 def test_without_groups_all_is_missing(tmp_path: Path) -> None:

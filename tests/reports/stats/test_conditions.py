@@ -300,3 +300,21 @@ def test_energy_for_the_work_is_compared_between_meters_of_one_kind_alone() -> N
         "the meter of A is calibrated and the meter of B is as declared, so energy is compared in "
         "the window only"
     )
+
+
+def limited(each: Run, cpus: float) -> Run:
+    (host,) = each.record.hosts
+    missing = {name: why for name, why in host.facts.missing.items() if name != "cgroup_cpu_limit"}
+    bounds = {"cgroup_cpu_limit": cpus, "cgroup_io_limits": {"259:0 rbps": 1000}}
+    missing.pop("cgroup_io_limits", None)
+    facts = host.facts.model_copy(update={**bounds, "missing": missing})
+    hosts = (host.model_copy(update={"facts": facts}),)
+    return replace(each, record=each.record.model_copy(update={"hosts": hosts}))
+
+
+def test_what_bounds_one_arm_is_a_difference() -> None:
+    (group,) = make_subject([*arm("A", 3.0), *(limited(e, 0.5) for e in arm("B", 3.0))]).groups
+    found = {each.name: [*each.values.values()] for each in differences(group)}
+    assert found["CPU quota"] == ["none seen", "0.5 CPUs"]
+    assert found["I/O limits"] == ["none seen", "259:0 rbps 1,000"]
+    assert "memory limit" not in found

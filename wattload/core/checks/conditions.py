@@ -271,8 +271,9 @@ def ran_throughout(record: RunRecord) -> Sequence[Check]:
 def cpu_throttled(record: RunRecord) -> Sequence[Check]:
     """Warn if a CPU quota stopped a host's control group for over 1 % of a timed phase.
 
-    Ranks of a host may share the group: the one that saw most of it counts. Without a quota there
-    is nothing to check.
+    Ranks of a host may share the group: the one that saw most of it counts. The kernel counts each
+    CPU's seconds, so that the share is of as many CPUs as the quota allows, one at least. Without a
+    quota there is nothing to check.
     """
     limits = {host.facts.name: host.facts.cgroup_cpu_limit for host in record.hosts}
     checks = []
@@ -282,13 +283,14 @@ def cpu_throttled(record: RunRecord) -> Sequence[Check]:
         if limit is None or not lost:
             continue
         worst_s, window = max(lost, key=lambda each: each[0] / each[1].active_s)
+        allowed_s = window.active_s * max(limit, 1)
         checks.append(
             judged(
                 f"cpu_throttled{of_host(record, host)}",
                 f"In the phase {window.name}, the quota of {limit:g} CPUs stopped processes for "
-                f"{worst_s:.2f} CPU seconds of {window.active_s:.1f} s",
+                f"{worst_s:.2f} of {allowed_s:.1f} CPU seconds in {window.active_s:.1f} s",
                 ": the quota limits the result as well",
-                holds=worst_s <= THROTTLED_SHARE * window.active_s,
+                holds=worst_s <= THROTTLED_SHARE * allowed_s,
                 figures={"limit": limit, "throttled_s": worst_s, "active_s": window.active_s},
             )
         )

@@ -69,23 +69,23 @@ class Group:
 
 
 def own_groups(controller: str, roots: Roots = LIVE) -> Iterator[Group]:
-    """Yield this process's groups for a controller, where they are mounted.
+    """Yield this process's groups for a controller, one a hierarchy that is mounted below ``/sys``.
 
     A hierarchy of version 2 is included whether it has the controller or not.
 
     Raises:
         OSError: ``/proc`` can't be read.
-        ValueError: a hierarchy is mounted outside ``/sys``.
+        ValueError: a line of it has another form.
     """
-    mounts = read_mounts(roots)
+    mounts = [each for each in read_mounts(roots) if each.mount_point.is_relative_to("/sys")]
     for line in read_text(roots.proc / "self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         version = 2 if number == "0" and not controllers else 1
         if version == 1 and controller not in controllers.split(","):
             continue
-        for mount in mounts:
-            if _serves(mount, controller, version):
-                yield _group(mount, PurePosixPath(path), version, roots)
+        serving = [mount for mount in mounts if _serves(mount, controller, version)]
+        if serving:  # the last mount hides others of the same place
+            yield _group(serving[-1], PurePosixPath(path), version, roots)
 
 
 def group_folders(controller: str, roots: Roots = LIVE) -> Iterator[Path]:
@@ -110,7 +110,8 @@ def _group(mount: Mount, path: PurePosixPath, version: int, roots: Roots) -> Gro
     return Group(folder=top / inside, top=top, version=version)
 
 
-_NO_LIMIT = "no limit is set"
+_NO_LIMIT = "no limit in the control groups that are visible here"
+_NO_GROUP = "no control group of this process is visible"
 _UNLIMITED_V1_BYTES = 2**62
 """cgroup v1 shows "unlimited" as the largest page-aligned 63-bit number."""
 
@@ -125,6 +126,15 @@ def cpu_limit(roots: Roots) -> tuple[float | None, str]:
 def memory_limit_bytes(roots: Roots) -> tuple[int | None, str]:
     """Return the smallest memory limit of this process's groups, or ``None`` and why."""
     limit, reason = _least(roots, "memory", _memory_limit)
+    return (None if limit is None else int(limit)), reason
+
+
+def memory_high_bytes(roots: Roots) -> tuple[int | None, str]:
+    """Return the smallest ``memory.high``, above which processes are slowed, or ``None`` and why.
+
+    Version 1 has no such limit.
+    """
+    limit, reason = _least(roots, "memory", partial(_read_limit, name="memory.high"))
     return (None if limit is None else int(limit)), reason
 
 
@@ -144,17 +154,21 @@ _IO_KEYS = {
 """Limits of a device by their keys in ``io.max``, with the files of ``blkio`` in version 1."""
 
 
-def io_limits(roots: Roots) -> dict[str, int]:
+def io_limits(roots: Roots) -> dict[str, int] | None:
     """Return the smallest limits of I/O of this process's groups, by ``MAJOR:MINOR KEY``.
 
-    Keys are those of ``io.max``: ``rbps`` and ``wbps`` in bytes, ``riops`` and ``wiops`` in
-    operations per second.
+    ``None`` if no file of a group would show one. Keys are those of ``io.max``: ``rbps`` and
+    ``wbps`` in bytes, ``riops`` and ``wiops`` in operations per second.
 
     Raises:
         OSError: a file can't be read.
         ValueError: a file has another form.
     """
     found: dict[str, int] = {}
+    shown = [*group_folders("io", roots), *group_folders("blkio", roots)]
+    names = ("io.max", *(f"blkio.{name}" for name in _IO_KEYS.values()))
+    if not any((folder / name).exists() for folder in shown for name in names):
+        return None
     for name, value in _io_limits(roots):
         found[name] = min(value, found.get(name, value))
     return found
@@ -203,8 +217,9 @@ def _throttled_s(file: Path) -> float | None:
 
 
 def group_state(roots: Roots = LIVE) -> GroupState:
-    """Return what this process's groups count now: memory and pressure of its own, CPU of all.
+    """Return what this process's groups count now: memory and pressure of its own.
 
+    CPU time is that of all groups, and hits of a limit are those of all that have one.
     In version 1 the limit of memory counts as reached only where reclaiming was not enough.
     """
     observation = Observation()
@@ -213,13 +228,11 @@ def group_state(roots: Roots = LIVE) -> GroupState:
     memory, unified = _own_folder("memory", roots), _own_folder("", roots)
     if memory is None:
         observation.lack("this process has no such group", "memory_bytes", "memory_limit_hits")
-    elif (memory / "memory.usage_in_bytes").exists():
-        observation.read("memory_bytes", lambda: read_int(memory / "memory.usage_in_bytes"))
-        observation.read("memory_limit_hits", lambda: read_int(memory / "memory.failcnt"))
     else:
-        events = _amounts(memory / "memory.events") or {}
-        observation.read("memory_bytes", lambda: read_int(memory / "memory.current"))
-        observation.put("memory_limit_hits", events.get("max"), "the group has no memory.events")
+        is_1 = (memory / "memory.usage_in_bytes").exists()
+        name = "memory.usage_in_bytes" if is_1 else "memory.current"
+        observation.read("memory_bytes", lambda: read_int(memory / name))
+        observation.read("memory_limit_hits", lambda: _limit_hits(roots), _NO_LIMIT)
     for resource in PRESSURES:
         name = f"pressure_{resource}_some_s"
         if unified is None:
@@ -227,6 +240,21 @@ def group_state(roots: Roots = LIVE) -> GroupState:
         else:
             observation.read(name, partial(read_pressure_s, unified / f"{resource}.pressure"))
     return observation.build(GroupState)
+
+
+def _limit_hits(roots: Roots) -> int | None:
+    """Return how often memory reached the limits of all groups; ``None`` without a limit."""
+    hits = []
+    for folder in group_folders("memory", roots):
+        if _memory_limit(folder) is None:
+            continue
+        if (folder / "memory.failcnt").exists():
+            hits.append(read_int(folder / "memory.failcnt"))
+            continue
+        # memory.events, which Linux < 5.2 has alone, includes the groups below.
+        events = _amounts(folder / "memory.events.local") or _amounts(folder / "memory.events")
+        hits.append((events or {}).get("max", 0))
+    return sum(hits) if hits else None
 
 
 def _own_folder(controller: str, roots: Roots) -> Path | None:
@@ -254,10 +282,11 @@ def _least(
     roots: Roots, controller: str, read: Callable[[Path], float | None]
 ) -> tuple[float | None, str]:
     try:
-        limits = [read(folder) for folder in group_folders(controller, roots)]
+        folders = [each for each in group_folders(controller, roots) if each.is_dir()]
+        limits = [limit for folder in folders if (limit := read(folder)) is not None]
     except (OSError, ValueError) as error:
         return None, explain(error)
-    return min((limit for limit in limits if limit is not None), default=None), _NO_LIMIT
+    return min(limits, default=None), _NO_LIMIT if folders else _NO_GROUP
 
 
 def _cpu_quota(folder: Path) -> float | None:
@@ -271,13 +300,14 @@ def _cpu_quota(folder: Path) -> float | None:
     return None if quota in ("max", "-1") else int(quota) / int(period)
 
 
-def _memory_limit(folder: Path) -> float | None:
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        if (folder / name).exists():
-            text = read_text(folder / name)
-            unlimited = text == "max" or int(text) >= _UNLIMITED_V1_BYTES
-            return None if unlimited else int(text)
-    return None
+def _memory_limit(folder: Path) -> int | None:
+    limit = _read_limit(folder, "memory.max")
+    return _read_limit(folder, "memory.limit_in_bytes") if limit is None else limit
+
+
+def _read_limit(folder: Path, name: str) -> int | None:
+    text = read_text(folder / name) if (folder / name).exists() else "max"
+    return None if text == "max" or int(text) >= _UNLIMITED_V1_BYTES else int(text)
 
 
 Method = Literal["cgroup1", "cgroup2"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import wattload
 from wattload import __version__
-from wattload.core.host.cgroups import cpu_limit, io_limits, memory_limit_bytes
+from wattload.core.host.cgroups import cpu_limit, io_limits, memory_high_bytes, memory_limit_bytes
 from wattload.core.record.host import HostFacts, ImageFacts, NumaNode, SoftwareFacts
 from wattload.core.storage.file_system import read_mounts
 from wattload.core.sysfs import (
@@ -222,7 +222,8 @@ def host_facts(devices: Sequence[str], roots: Roots = LIVE) -> HostFacts:
     observation.read("container", lambda: find_container(roots))
     observation.put("cgroup_cpu_limit", *cpu_limit(roots))
     observation.put("cgroup_memory_limit_bytes", *memory_limit_bytes(roots))
-    observation.read("cgroup_io_limits", lambda: io_limits(roots))
+    observation.put("cgroup_memory_high_bytes", *memory_high_bytes(roots))
+    observation.read("cgroup_io_limits", lambda: io_limits(roots), "no file of a group shows one")
     observation.read("interrupt_affinity", lambda: interrupt_affinity(devices, roots))
     return observation.build(
         HostFacts, name=socket.gethostname(), kernel=uname.release, cpu_count=_cpu_count(roots)

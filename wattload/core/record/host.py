@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.clock import ClockAnchor
@@ -76,8 +76,18 @@ class HostFacts(Observed):
     container: str | None
     cgroup_cpu_limit: float | None
     cgroup_memory_limit_bytes: int | None
-    cgroup_io_limits: Mapping[str, int] | None = {}
+    cgroup_memory_high_bytes: int | None = None
+    """The least ``memory.high``, above which the kernel slows processes."""
+    cgroup_io_limits: Mapping[str, int] | None = None
     """Bytes or operations per second by device and limit: ``259:0 rbps``, as in ``io.max``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _explain_limits_of_older_versions(cls, data: object) -> object:
+        if not isinstance(data, dict) or not isinstance(data.get("missing", {}), dict):
+            return data
+        names = {"cgroup_memory_high_bytes", "cgroup_io_limits"} - data.keys()
+        return {**data, "missing": dict.fromkeys(names, NOT_RECORDED) | {**data.get("missing", {})}}
 
 
 class HostState(Observed):
