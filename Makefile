@@ -109,8 +109,8 @@ lab-truth: setup
 lab-example: setup
 	@WATTLOAD_LAB_LIMIT_S=$${WATTLOAD_LAB_LIMIT_S:-7200} tests/lab/run.sh lab_example
 
-# The commit is in the image's label and in its records; -dirty if files differ from it.
-image image-cluster: export REVISION = $(shell git describe --match= --always --abbrev=40 --dirty)
+# The commit is in the image's label and in its records; -dirty if files differ from it, or are untracked.
+image image-cluster: export REVISION = $(shell git rev-parse HEAD)$(if $(shell git status --porcelain),-dirty)
 image:
 	docker compose -f docker/compose.yaml build wattload
 

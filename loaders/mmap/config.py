@@ -6,13 +6,13 @@ the kernel's read-ahead around each fault (``advice=normal``) or without (``advi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
@@ -69,7 +69,7 @@ class MappedRows:
 
     @property
     def thread_count(self) -> int:
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or usable_cpus()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -86,7 +86,11 @@ cp /etc/ssl/certs/ca-certificates.crt "$work/base/etc/ssl/certs/"
 start "" --bridge=none --iptables=false --ip6tables=false --ip-forward=false
 tar -C "$work/base" -c . | docker import - wattload-test-base >/dev/null
 rm -rf "$work/base"
-export WATTLOAD_TEST_BASE=wattload-test-base WATTLOAD_TEST_BUILD_NETWORK=host
+# The wheel for CPUs, where pip finds it or from PyTorch.
+torch=$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt)
+wheel() { .venv/bin/python -m pip download --quiet --no-deps --dest "$work/wheels" "$@" "$torch"; }
+wheel 2>/dev/null || wheel --index-url https://download.pytorch.org/whl/cpu
+export WATTLOAD_TEST_BASE=wattload-test-base WATTLOAD_TEST_BUILD_NETWORK=host WATTLOAD_TEST_WHEELS=$work/wheels
 say "building the images"
 tests tests/containers/test_images.py "$@"
 stop

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.engine import ORDINARY_USER, PLAIN, POWER, STRANGER, compose, docker
+from tests.containers.engine import IMAGE, ORDINARY_USER, PLAIN, POWER, STRANGER, compose, docker
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("images")]
 
@@ -40,14 +40,14 @@ def test_a_device_that_is_missing_is_named(host: Path) -> None:
 def test_a_sampler_of_another_version_is_refused(host: Path, tmp_path: Path) -> None:
     """An image with another version of the package, whose sampler serves."""
     (tmp_path / "Dockerfile").write_text(
-        "FROM wattload\nUSER root\n"
+        f"FROM {IMAGE}\nUSER root\n"
         "RUN sed -i 's/^__version__ = .*/__version__ = \"0.0.1\"/' "
         "$(python -c 'import wattload; print(wattload.__file__)')\n"
     )
-    built = docker("build", "--tag", "wattload-old", str(tmp_path))
+    built = docker("build", "--tag", f"{IMAGE}-old", str(tmp_path))
     assert built.returncode == 0, built.stderr
     file = tmp_path / "old.yaml"
-    file.write_text("services: {sampler: {image: wattload-old}}\n")
+    file.write_text(f"services: {{sampler: {{image: {IMAGE}-old}}}}\n")
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
     try:
         done = compose(host, *RUN, files=(*SAMPLED, str(file)), **device)
@@ -61,13 +61,13 @@ def test_a_target_in_the_container_is_refused_or_warned_of(host: Path) -> None:
     done = compose(host, *RUN, "target.path=/tmp/inside")
     assert done.returncode == 2
     assert "TARGET=" in done.stderr
-    done = docker("run", "--rm", "--network=none", "wattload", "run", "workload=null", "scale=demo")
+    done = docker("run", "--rm", "--network=none", IMAGE, "run", "workload=null", "scale=demo")
     assert "the target is an overlay, like a container's own files: mount" in done.stderr
 
 
 def test_a_runs_volume_that_can_not_be_written_is_refused(host: Path) -> None:
     volume = ("--volume", f"{host / 'runs'}:/records:ro")
-    done = plain(host, *volume, "wattload", "run", "runs=/records", "workload=null")
+    done = plain(host, *volume, IMAGE, "run", "runs=/records", "workload=null")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Read-only file system" in done.stderr
 
@@ -75,7 +75,7 @@ def test_a_runs_volume_that_can_not_be_written_is_refused(host: Path) -> None:
 def test_a_user_who_may_not_write_is_told_the_command(host: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can run as another user")
-    done = plain(host, "wattload", "run", "workload=null", user=STRANGER)
+    done = plain(host, IMAGE, "run", "workload=null", user=STRANGER)
     assert done.returncode == 2
     assert f"chown {STRANGER}:" in done.stderr
 
@@ -87,7 +87,7 @@ def test_a_user_without_an_entry_and_without_a_home_runs(host: Path, tmp_path: P
         (tmp_path / name).mkdir()
         if os.geteuid() == 0:
             os.chown(tmp_path / name, user, 0)
-    words = ("wattload", "-u", "HOME", "wattload", "run", "workload=null", "scale=demo")
+    words = (IMAGE, "-u", "HOME", "wattload", "run", "workload=null", "scale=demo")
     done = plain(tmp_path, "--entrypoint=env", *words, user=user)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -97,21 +97,22 @@ def test_a_killed_run_is_finished_by_a_container_of_another_name(host: Path) -> 
     name = f"wattload-killed-{os.getpid()}"
     job = ("workload=unet3d", "workload.epochs=500", "label=killed", "power=none", "scale=demo")
     with subprocess.Popen(
-        ["docker", *plain_words(host), f"--name={name}", "wattload", "run", *job],
+        ["docker", *plain_words(host), f"--name={name}", IMAGE, "run", *job],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as running:
         while running.poll() is None and not list(host.glob("runs/*-killed-*/journal-*")):
             time.sleep(0.1)
+        assert running.poll() is None, "it ended before it was killed"
+        (folder,) = host.glob("runs/*-killed-*")
         assert docker("kill", name).returncode == 0
-    (folder,) = host.glob("runs/*-killed-*")
-    done = plain(host, "wattload", "check", f"runs/{folder.name}")
+    done = plain(host, IMAGE, "check", f"runs/{folder.name}")
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"recorded as aborted: runs/{folder.name}" in done.stderr
 
 
 def test_ranks_need_little_shared_memory(host: Path) -> None:
     """Docker gives 64 MB of /dev/shm; MPI's ranks on one host fit into it."""
-    words = ("wattload", "-n", "4", "wattload", "run", "workload=null", "label=shm", "power=none")
+    words = (IMAGE, "-n", "4", "wattload", "run", "workload=null", "label=shm", "power=none")
     done = plain(host, "--entrypoint=mpirun", *words)
     assert done.returncode == 0, done.stdout + done.stderr

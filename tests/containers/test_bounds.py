@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.engine import ORDINARY_USER, docker
+from tests.containers.engine import IMAGE, ORDINARY_USER, docker
 from wattload.core.record.file import read_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("images")]
@@ -21,7 +21,7 @@ def limited(host: Path, *command: str) -> str:
     done = docker(
         *("run", "--rm", "--network=none", f"--user={ORDINARY_USER}", *LIMITS),
         *("--volume", f"{host / 'target'}:/target", "--volume", f"{host / 'runs'}:/wattload/runs"),
-        *("wattload", *command),
+        *(IMAGE, *command),
     )
     assert done.returncode in (0, 3), done.stdout + done.stderr
     return done.stdout

@@ -15,6 +15,7 @@ from wattload.core.record.file import read_record
 
 pytestmark = pytest.mark.slow
 
+IMAGE_ID = "sha256:0123"
 HOSTS = ("node1", "node2", "node3")
 RUN = ("wattload", "run", "scale=demo", "power=none", "--hosts")
 
@@ -24,11 +25,15 @@ def cluster(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("cluster")
     make_folders(folder)
     try:
-        done = compose(folder, "up", "--detach", "--wait", files=(CLUSTER,))
+        done = up(folder)
         assert done.returncode == 0, done.stderr
         yield folder
     finally:
         compose(folder, "down", "--volumes", "--timeout=1", files=(CLUSTER,))
+
+
+def up(folder: Path) -> subprocess.CompletedProcess[str]:
+    return compose(folder, "up", "--detach", "--wait", files=(CLUSTER,), WATTLOAD_IMAGE=IMAGE_ID)
 
 
 def on(cluster: Path, host: str, *command: str) -> subprocess.CompletedProcess[str]:
@@ -49,6 +54,7 @@ def test_two_ranks_a_host_write_one_record(cluster: Path) -> None:
     (folder,) = (cluster / "runs").glob("*-unet3d-six-*")
     record = read_record(folder)
     assert record.status == "complete"
+    assert record.software.image.id == IMAGE_ID
     assert [host.facts.name for host in record.hosts] == [*HOSTS]
     assert sorted(rank.host for rank in record.ranks) == sorted(HOSTS * 2)
     assert {span.host for span in record.spans if span.read_bytes} == set(HOSTS)
@@ -58,10 +64,12 @@ def test_keys_are_made_at_up_and_only_for_the_hosts_user(cluster: Path) -> None:
     found = on(cluster, "node2", "stat", "-c", "%a %U", "/keys/user", "/keys/host").stdout
     assert found == "600 wattload\n600 wattload\n"
     first = on(cluster, "node1", "cat", "/keys/host.pub").stdout
-    assert compose(cluster, "up", "--detach", "--wait", files=(CLUSTER,)).returncode == 0
+    assert up(cluster).returncode == 0
     assert on(cluster, "node1", "cat", "/keys/host.pub").stdout == first, "made once"
-    done = on(cluster, "node1", "ssh", "-i", "/dev/null", "-F", "none", "-p", "2222", "node2")
-    assert done.returncode == 255, "a user without the key"
+    options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes")
+    words = [f"-o{option}" for option in options]
+    done = on(cluster, "node1", "ssh", "-i/dev/null", "-Fnone", "-p2222", *words, "node2", "true")
+    assert "Permission denied (publickey" in done.stderr, "a user without the key"
 
 
 def test_a_host_without_the_target_is_named(cluster: Path) -> None:
@@ -77,7 +85,7 @@ def test_a_host_that_is_killed_ends_the_run_on_all(cluster: Path) -> None:
     name = json.loads(done.stdout.splitlines()[0])["Name"]
     command = [*RUN, "node1,node3", "workload=unet3d", "label=killed", "workload.epochs=500"]
     running = subprocess.Popen(
-        ["docker", "exec", name.replace("3", "1"), *command],
+        ["docker", "exec", name.replace("node3", "node1"), *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -86,6 +94,7 @@ def test_a_host_that_is_killed_ends_the_run_on_all(cluster: Path) -> None:
         journals = "*-unet3d-killed-*/journal-*"
         while running.poll() is None and not list((cluster / "runs").glob(journals)):
             time.sleep(0.1)
+        assert running.poll() is None, running.communicate()
         assert docker("kill", name).returncode == 0
         _, errors = running.communicate(timeout=60)
     finally:

@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.containers.engine import ORDINARY_USER, PLAIN, POWER, REVISION, STRANGER, compose, docker
+from tests.containers.engine import (
+    IMAGE,
+    ORDINARY_USER,
+    PLAIN,
+    POWER,
+    REVISION,
+    STRANGER,
+    compose,
+    docker,
+)
 from wattload.core.record.file import read_record
 
 SAMPLED = (PLAIN, POWER)
@@ -27,6 +36,7 @@ numbers = {"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsmount": 432,
 calls = {name: (libc.syscall, number, -1, None, -1, None, 0) for name, number in numbers.items()}
 calls["clone3"] = (libc.syscall, 435, None, 0)
 calls["io_uring_setup"] = (libc.syscall, 425, 1, None)
+calls["adjtimex"] = (libc.adjtimex, None)
 calls["mount"] = (libc.mount, None, None, None, 0, None)
 calls["umount2"] = (libc.umount2, None, 0)
 calls["setns"] = (libc.setns, -1, 0)
@@ -43,7 +53,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_suite_is_three_jobs_and_their_report(host: Path) -> None:
-    image = docker("image", "inspect", "--format", "{{.Id}}", "wattload").stdout.strip()
+    image = docker("image", "inspect", "--format", "{{.Id}}", IMAGE).stdout.strip()
     words = ("run", "--rm", "suite")
     done = compose(host, *words, SCALE="demo", LABEL="suite", WATTLOAD_IMAGE=image)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -159,6 +169,7 @@ def test_calls_that_matter_are_permitted_or_refused_by_the_profiles(host: Path) 
     assert ring["wattload"] == errno.EFAULT
     for found in answers.values():
         assert found.pop("clone3") == errno.ENOSYS, "with EPERM no thread starts"
+        assert found.pop("adjtimex") == errno.EFAULT, "it tells the clock's error"
         assert {name: error for name, error in found.items() if error not in refused} == {}
 
 
@@ -246,7 +257,7 @@ def test_any_user_and_any_root_file_system(
             mounts += ["--volume", f"{folder}:{inside}"]
     done = docker(
         *("run", "--rm", "--network=none", f"--user={os.geteuid() or user}", *mounts, *options),
-        *("wattload", "run", "scale=demo", "workload=unet3d"),
+        *(IMAGE, "run", "scale=demo", "workload=unet3d"),
     )
     assert done.returncode in ((0, 3) if status == 0 else (status,)), done.stdout + done.stderr
     assert words in done.stdout + done.stderr

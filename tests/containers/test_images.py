@@ -6,7 +6,7 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,11 +15,19 @@ from typing import Any
 
 import pytest
 
-from tests.containers.engine import ORDINARY_USER, REVISION, ROOT, docker, settings
+from tests.containers.engine import (
+    CLUSTER_IMAGE,
+    IMAGE,
+    ORDINARY_USER,
+    REVISION,
+    ROOT,
+    docker,
+    settings,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("images")]
 
-IMAGES = ("wattload", "wattload-cluster")
+EACH_IMAGE = pytest.mark.parametrize("image", [IMAGE, CLUSTER_IMAGE], ids=["run", "cluster"])
 LARGEST_BYTES, LARGEST_WITH_TORCH_BYTES = 700_000_000, 2_200_000_000
 COMPILERS = "gcc cc c++ clang tcc"
 
@@ -40,7 +48,7 @@ def within(image: str, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@EACH_IMAGE
 def test_an_image_is_small_labelled_and_for_an_ordinary_user(image: str) -> None:
     found = inspect(image)
     assert found["Size"] <= LARGEST_BYTES
@@ -50,7 +58,7 @@ def test_an_image_is_small_labelled_and_for_an_ordinary_user(image: str) -> None
     assert int(within(image, "id", "-u")) == ORDINARY_USER
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@EACH_IMAGE
 def test_an_image_has_no_compiler_and_lists_its_packages(image: str) -> None:
     found = within(image, "sh", "-c", f"for name in {COMPILERS}; do command -v $name || :; done")
     assert found == ""
@@ -60,16 +68,16 @@ def test_an_image_has_no_compiler_and_lists_its_packages(image: str) -> None:
     installed = {line for line in packages if "==" in line}
     assert {"numpy", "pyarrow", "mpich"} <= {line.partition("==")[0] for line in installed}
     assert installed <= pinned
-    assert image == "wattload" or any(line.startswith("openssh-server\t") for line in packages)
+    assert image == IMAGE or any(line.startswith("openssh-server\t") for line in packages)
 
 
 def files_of(archive: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the beginning of every file in the layers of a saved image."""
     with tarfile.open(archive) as image:
-        for member in image:
-            if not member.name.endswith(".tar"):
-                continue
-            layer = image.extractfile(member)
+        manifest = image.extractfile("manifest.json")
+        assert manifest is not None
+        for name in json.load(manifest)[0]["Layers"]:
+            layer = image.extractfile(name)
             assert layer is not None
             with tarfile.open(fileobj=layer) as files:
                 for file in files:
@@ -79,7 +87,7 @@ def files_of(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 def test_no_layer_holds_a_private_key(tmp_path: Path) -> None:
     archive = tmp_path / "image.tar"
-    assert docker("save", "--output", str(archive), "wattload-cluster").returncode == 0
+    assert docker("save", "--output", str(archive), CLUSTER_IMAGE).returncode == 0
     names = []
     for name, start in files_of(archive):
         names.append(name)
@@ -107,19 +115,19 @@ def served(wheels: Path, folder: Path) -> Iterator[str]:
 
 
 def test_torch_comes_from_the_index_that_is_named(tmp_path: Path) -> None:
-    """``WATTLOAD_TEST_WHEELS`` is a folder with torch's wheel for the CPU."""
+    """``WATTLOAD_TEST_WHEELS`` is a folder with the wheel; without it, PyTorch serves torch."""
     wheels = os.environ.get("WATTLOAD_TEST_WHEELS")
-    if not wheels:
-        pytest.skip("no WATTLOAD_TEST_WHEELS: a folder with torch's wheel for the CPU")
-    with served(Path(wheels), tmp_path) as index:
-        words = ("EXTRAS=torch,mpi,gpu", f"TORCH_INDEX={index}", f"REVISION={REVISION}")
+    torch = f"{IMAGE}-torch"
+    with served(Path(wheels), tmp_path) if wheels else nullcontext() as index:
+        words = ["EXTRAS=torch,mpi,gpu", f"REVISION={REVISION}"]
+        words += [f"TORCH_INDEX={index}"] if index else []
         arguments = [word for each in words for word in ("--build-arg", each)]
-        file = ("--file", str(ROOT / "docker/Dockerfile"), "--tag", "wattload-torch")
+        file = ("--file", str(ROOT / "docker/Dockerfile"), "--tag", torch)
         done = docker("build", *file, *arguments, *_base(), str(ROOT))
     assert done.returncode == 0, done.stderr
-    assert inspect("wattload-torch")["Size"] <= LARGEST_WITH_TORCH_BYTES
+    assert inspect(torch)["Size"] <= LARGEST_WITH_TORCH_BYTES
     program = "import torch; print(torch.version.cuda)"
-    assert within("wattload-torch", "python", "-c", program) == "None\n"
+    assert within(torch, "python", "-c", program) == "None\n"
 
 
 def _base() -> list[str]:
