@@ -68,28 +68,14 @@ def test_the_suite_is_three_jobs_and_their_report(host: Path) -> None:
         assert software["image"] == {"id": image, "evidence": "declared", "missing": {}}
 
 
-def test_a_job_is_a_service_that_takes_settings(host: Path) -> None:
-    done = compose(host, "run", "--rm", "checkpoint", "scale=demo", "label=service")
-    assert done.returncode in (0, 3), done.stdout + done.stderr
-    (path,) = (host / "runs").glob("*-checkpoint-service-*/record.json")
-    record = json.loads(path.read_text())
-    assert record["status"] == "complete"
-    assert "WATTLOAD_IMAGE" in record["software"]["image"]["missing"]["id"]
-
-
-def test_what_a_container_leaves_belongs_to_the_user(host: Path) -> None:
-    done = compose(host, *RUN, "workload=null", "label=owner")
-    assert done.returncode == 0, done.stdout + done.stderr
-    owners = {path.stat().st_uid for path in (host / "runs").rglob("*")}
-    assert owners == {os.geteuid() or ORDINARY_USER}
-
-
-def test_printed_paths_exist_on_the_host_and_the_report_is_among_the_runs(host: Path) -> None:
+def test_what_a_run_leaves_is_the_users_and_where_it_was_printed(host: Path) -> None:
     done = compose(host, *RUN, "workload=null", "label=paths", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     record = Path(json.loads(done.stdout)["record"])
     assert record.is_relative_to(host / "runs")
     assert record.is_file()
+    owners = {path.stat().st_uid for path in record.parent.rglob("*")}
+    assert owners == {os.geteuid() or ORDINARY_USER}
     name = record.parent.relative_to(host)
     done = compose(host, "run", "--rm", "wattload", "report", str(name))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -173,11 +159,14 @@ def test_calls_that_matter_are_permitted_or_refused_by_the_profiles(host: Path) 
         assert {name: error for name, error in found.items() if error not in refused} == {}
 
 
-def test_a_run_reads_by_io_uring_and_leaves_its_record_outside(host: Path) -> None:
-    done = compose(host, *RUN, "workload=unet3d", "label=ring", "loader.engine=io_uring")
+def test_a_job_is_a_service_that_takes_settings_and_reads_by_io_uring(host: Path) -> None:
+    settings = ("scale=demo", "label=ring", "loader.engine=io_uring")
+    done = compose(host, "run", "--rm", "unet3d", *settings)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     (folder,) = (host / "runs").glob("*-unet3d-ring-*")
-    assert read_record(folder).status == "complete"
+    record = read_record(folder)
+    assert record.status == "complete"
+    assert "WATTLOAD_IMAGE" in record.software.image.missing["id"]
     assert list((host / "target" / "wattload-data").iterdir())
 
 
@@ -234,13 +223,12 @@ def test_a_sampler_serves_the_containers_that_share_it(host: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     [
-        ((), 0, "complete"),
         (("--read-only",), 0, "complete"),
         (("--tmpfs", "/wattload/runs:size=8m,uid=1000"), 2, "No space left on device"),
         (("--tmpfs", "/target:size=8m,uid=1000"), 2, "free"),
     ],
 )
-def test_any_user_and_any_root_file_system(
+def test_a_read_only_root_does_and_a_full_volume_is_named(
     tmp_path: Path, host: Path, options: tuple[str, ...], status: int, words: str
 ) -> None:
     tmp_path.chmod(0o755)
@@ -279,26 +267,8 @@ def test_a_missing_folder_is_refused_and_not_made_as_root(host: Path) -> None:
     assert not missing.exists()
 
 
-def test_a_run_is_sampled_by_the_sampler_in_another_container(host: Path) -> None:
-    """No drive is needed: the socket and the recording are the same without."""
-    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
-    try:
-        done = compose(host, *RUN, "workload=null", "label=sampled", files=SAMPLED, **device)
-        reported = compose(host, "logs", "sampler", files=SAMPLED, **device).stdout
-    finally:
-        compose(host, "down", "--volumes", "--timeout", "5", files=SAMPLED, **device)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = (host / "runs").glob("*-null-sampled-*")
-    record = json.loads((run / "record.json").read_text())
-    assert record["status"] == "complete"
-    assert (run / "power.parquet").exists()
-    assert "journal      /var/lib/wattload" in reported, "the host's own, which others lock too"
-    assert run.name in reported, "the run started a sampler of its own"
-    assert {path.stat().st_uid for path in run.iterdir()} == {os.geteuid() or ORDINARY_USER}
-    assert record["hosts"][0]["facts"]["name"] == socket.gethostname()
-
-
 def test_replayed_watts_come_through_the_samplers_container(host: Path) -> None:
+    """No drive is needed: the socket and the recording are the same without."""
     rows = "".join(f"{row / 10},12.5\n" for row in range(6000))
     (host / "runs" / "meter.csv").write_text(f"# evidence: measured\ntime_s,power_w\n{rows}")
     device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
@@ -323,7 +293,11 @@ def test_replayed_watts_come_through_the_samplers_container(host: Path) -> None:
     (folder,) = (host / "runs").glob("*-unet3d-replayed-*")
     energies = [e for e in read_record(folder).power.energy if e.phase == "read" and e.chosen]
     assert [each.mean_w for each in energies] == [pytest.approx(12.5)]
-    assert folder.name in reported
+    assert folder.name in reported, "the run started a sampler of its own"
+    assert "journal      /var/lib/wattload" in reported, "the host's own, which others lock too"
+    assert {path.stat().st_uid for path in folder.iterdir()} == {os.geteuid() or ORDINARY_USER}
+    (machine,) = read_record(folder).hosts
+    assert machine.facts.name == socket.gethostname()
 
 
 def test_the_sampler_alone_has_privilege(host: Path) -> None:
