@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_environment_gives_the_default_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATTLOAD_TARGET", "/target")
-    assert compose(["workload=null"])[0].target.paths() == (Path("/target"),)
+    # Settings that no other test composes: one process reads its environment once for each.
+    assert compose(["workload=null", "label=image"])[0].target.paths() == (Path("/target"),)
 
 
 def test_an_override_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

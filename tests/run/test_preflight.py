@@ -332,7 +332,7 @@ def test_a_workload_of_one_host_is_refused_on_several(tmp_path: Path) -> None:
         require_hosts(config, ("a", "b"))
     assert str(refused.value) == (
         "workload=gnn runs on one host, and the processes are on 2 (a, b); start all of them on "
-        "one, for example with mpirun -host a"
+        "one, for example with --hosts a:2"
     )
 
 

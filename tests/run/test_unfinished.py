@@ -92,9 +92,7 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
 ) -> None:
     if finisher == "check":
         done = call_here(tmp_path, "check", str(left))
-        lines = done.stdout.splitlines()
-        assert " checks: 1 passed, " in lines.pop(3)
-        assert lines == [
+        assert done.stdout.splitlines() == [
             f"{left.name}: aborted: {REASON}",
             "  finished phases: prepare, first (1.00 kB)",
             "  The run ended with rank 0 in phase second: how much moved there is unknown.",
