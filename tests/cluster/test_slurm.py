@@ -134,12 +134,15 @@ def test_a_cancelled_job_leaves_an_aborted_record(slurm: Slurm) -> None:
     assert {record.status for record in records(slurm, 3)} == {"aborted"}
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("victim", ["leader", "rank"])
 def test_the_death_of_a_task_ends_the_run_on_all_hosts(
     slurm: Slurm, hosts: int, victim: str
 ) -> None:
-    """Slurm itself lets the other tasks wait for it."""
+    """Slurm itself lets the other tasks wait for it.
+
+    On two hosts, as six ranks that spin in MPI_Init may take over its limit on two cores.
+    """
     name = NAMES[hosts > 1]
     with waiting(slurm, hosts, 2) as pids:
         slurm.cluster.on(name, "kill", "-KILL", str(pids[name][victim == "rank"]))
