@@ -416,4 +416,5 @@ def test_large_messages_pass_in_a_container_that_forbids_process_vm_readv(
         launcher, library = open_mpi()
         done = start(tmp_path, by_open_mpi(launcher, program), MPI4PY_LIBMPI=library)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(done.stdout.splitlines()) == ["[8000000, 8000000]", "[]"]
+    # The launcher may print one rank's text between another's and its end of line.
+    assert done.stdout.replace("\n", "") in ("[8000000, 8000000][]", "[][8000000, 8000000]")
