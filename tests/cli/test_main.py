@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.run.running import DEADLINE_S, environment
 from tests.second_user import as_other, need_second_user
@@ -27,6 +28,33 @@ def test_a_deleted_current_folder_is_one_sentence(
     assert capsys.readouterr().err == (
         "wattload: the current folder was deleted; change to one that exists, such as `cd ~`\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("reprot", "unknown command reprot; did you mean report? commands: run, devices, "),
+        ("bogus", "unknown command bogus; commands: run, devices, "),
+        ("scale=demo", "scale=demo is a setting, not a command; did you mean wattload run scale="),
+    ],
+)
+def test_an_unknown_command_is_answered_with_those_there_are(
+    word: str, answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == 2
+    assert answer in capsys.readouterr().err
+
+
+def test_the_configuration_of_a_sweep_is_that_of_each_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["workload=null", "target.path=/mnt/a,/mnt/b", "interleave=abba", "repeat=2"]
+    assert main(["run", "-m", "--cfg", *words]) == 0
+    documents = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [(each["label"], each["target"]["path"]) for each in documents] == [
+        ("a", "/mnt/a"),
+        ("b", "/mnt/b"),
+    ]
 
 
 def test_an_error_s_file_name_does_not_control_the_terminal(

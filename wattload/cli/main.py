@@ -33,6 +33,8 @@ EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a che
 def dispatch(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
         return _command(argv[0], argv[1:])
+    if argv and not argv[0].startswith("-"):
+        raise _unknown(argv[0])
     parser = argparse.ArgumentParser(
         prog="wattload",
         description="Which SSD feeds my AI jobs faster, and for how many joules?",
@@ -45,6 +47,19 @@ def dispatch(argv: Sequence[str]) -> int:
         commands.add_parser(name, help=text)
     parser.parse_args(argv)
     raise AssertionError("argparse ends a command line without a command")
+
+
+def _unknown(word: str) -> Exception:
+    """Return the error for a first word that is not a command; settings are those of a run."""
+    import difflib
+
+    from wattload.core.errors import ConfigError
+
+    if "=" in word:
+        return ConfigError(f"{word} is a setting, not a command; did you mean wattload run {word}?")
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return ConfigError(f"unknown command {word}; {meant}commands: {', '.join(COMMANDS)}")
 
 
 def _command(name: str, argv: Sequence[str]) -> int:

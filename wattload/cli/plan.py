@@ -235,9 +235,8 @@ def run_lines(
         yield line("writes", f"{prepared}at most {format_bytes(plan.run_bytes)} in timed phases")
     else:
         yield line("data", _data_text(plan))
-        seconds = f"{format_seconds(plan.reading_s)} in the timed phases"
-        reads = seconds if plan.reading_s else _moved_text(plan.read_bytes, shares)
-        yield line("reads", reads)
+        for_s = f"as many bytes as the target delivers in {format_seconds(plan.reading_s)}"
+        yield line("reads", for_s if plan.reading_s else _moved_text(plan.read_bytes, shares))
         yield line("writes", _moved_text(plan.run_bytes, shares))
         yield line("space", f"at most {format_bytes(plan.peak_bytes)} at once")
     for name, text in plan.lines:

@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "repeat=8 interleave=abba compares two",
     )
     parser.add_argument(
-        "--cfg", action="store_true", help="print the composed configuration and stop"
+        "--cfg",
+        action="store_true",
+        help="print the composed configuration, of a sweep that of each run, and stop",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="also print what each figure and check means"
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_workload(arguments.overrides, "run")
     if arguments.cfg:
-        return _print_configuration(arguments.overrides)
+        return _print_configuration(arguments.overrides, multirun=arguments.multirun)
     if arguments.hosts is not None:
         from wattload.cli.hosts import launch
 
@@ -73,10 +75,17 @@ def _words(arguments: argparse.Namespace) -> list[str]:
     return ["run", *(flag for flag, is_set in flags.items() if is_set), *arguments.overrides]
 
 
-def _print_configuration(overrides: list[str]) -> int:
+def _print_configuration(overrides: list[str], *, multirun: bool) -> int:
+    """Print the configuration as YAML; of a sweep that of each different run, as one document."""
     from omegaconf import OmegaConf
 
     from wattload.run.compose import compose
+    from wattload.session.loop import different_runs
+    from wattload.session.schedule import names_of
 
-    sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(compose(overrides)[1])))
+    runs = different_runs(overrides, multirun=multirun)
+    for run, name in names_of(runs).items():
+        if name:
+            sys.stdout.write(f"--- # {name}\n")
+        sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(compose(run)[1])))
     return 0

@@ -27,7 +27,7 @@ from wattload.run.preflight import finished_writes
 from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
-from wattload.session.interleaving import Interleaving
+from wattload.session.interleaving import Interleaving, plan_turns
 from wattload.session.schedule import (
     Pace,
     Point,
@@ -68,6 +68,20 @@ def plan_run(overrides: Sequence[str], reporter: Reporter) -> Preview | None:
     with unsampled_process(config, reporter, measures=False) as process:
         preview = preview_run(process, overrides)
         return preview if process.is_root else None
+
+
+def different_runs(overrides: Sequence[str], *, multirun: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the overrides of each run of a command, in order, those that repeat another only once.
+
+    Raises:
+        ConfigError: the settings are invalid.
+    """
+    axes = read_axes(overrides, multirun=multirun)
+    combinations = tuple(labelled(axes))
+    first = compose(combinations[0])[0]
+    if first.interleaves:
+        return tuple(dict.fromkeys(turn.overrides for turn in plan_turns(axes, first)))
+    return combinations
 
 
 def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter) -> int:

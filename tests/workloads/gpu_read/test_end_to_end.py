@@ -106,6 +106,6 @@ def test_the_plan_names_the_gpu_and_the_link(
     planned = subprocess.run(
         [*command, *words], env=variables, capture_output=True, text=True, check=True
     )
-    assert "reads   2.00 s in the timed phases" in planned.stdout
+    assert "reads   as many bytes as the target delivers in 2.00 s" in planned.stdout
     assert "random, of 4096 bytes, by 64 threads from a file of 268.44 MB" in planned.stdout
     assert f"gpu     {tmp_path} into GPU {GPU}, link unknown" in planned.stdout
