@@ -32,6 +32,7 @@ from wattload.reports.stats.conditions import compared_group, differences
 from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import Quantity, quantities
 from wattload.reports.stats.loads import LoadedPoint, loaded_points
+from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.summary import Answer, VerdictRow, drive_limits, first_screen
 
@@ -84,6 +85,7 @@ def document(subject: Subject, *, claims: bool = False) -> dict[str, Any]:
                 {"letter": LETTERS[index] if index < len(LETTERS) else None, "name": arm}
                 for index, arm in enumerate(subject.arms)
             ],
+            "finding": finding(subject),
             "first_screen": first_screen(subject),
             "inputs_sha256": inputs_digest(subject.runs),
             "quantities": {each.key: dataclasses.asdict(each) for each in every},

@@ -29,6 +29,7 @@ from wattload.reports.sections.runs import runs_section
 from wattload.reports.sections.trust import trust_section
 from wattload.reports.sections.wording import sentence_of
 from wattload.reports.sections.workload import workload_sections
+from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import one_unit
@@ -61,6 +62,7 @@ def page_of(subject: Subject, *, claims: bool = False) -> str:
             sections.append(claims_section(subject))
     return template(_FOLDER / "page.html").render(
         title=title(subject),
+        finding=finding(subject),
         arms=heading(subject),
         byline=byline(subject, screen),
         banner=sentence_of(screen.banner),

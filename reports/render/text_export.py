@@ -28,6 +28,7 @@ from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, quantities
+from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import LETTERS, Group, Subject, facts_of, lettered
 from wattload.reports.stats.summary import (
     Answer,
@@ -262,6 +263,7 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
     versions = ", ".join(sorted({run.record.software.wattload for run in subject.runs}))
     parts = [
         f"## {_markdown_text(_title(subject))}",
+        _markdown_text(finding(subject)),
         *([f"**{_markdown_text(screen.banner)}**"] if screen.banner else []),
         _runs(subject, screen),
         _first_table(subject, screen),

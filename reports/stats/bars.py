@@ -147,6 +147,7 @@ class ShownPoint:
     energy_phase: str
     work: Work | None
     at: str
+    place: str
 
     @property
     def records(self) -> list[RunRecord]:
@@ -281,6 +282,7 @@ def shown_point(subject: Subject, group: Group) -> ShownPoint:
         energy_phase=energy_phase,
         work=work_of_all(compared, energy_phase) if view_named(group.workload).has_size else None,
         at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
+        place=parts[index].words if parts[index].axis else "",
     )
 
 

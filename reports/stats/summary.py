@@ -235,10 +235,12 @@ class VerdictRow:
     energies of other named devices, such as GPUs, for the same work. ``limits`` has per arm what
     limits its rate; ``drive_limited`` are the arms whose rate their drive limits.
     ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
-    the point of a sweep that the row shows. ``scatter`` is which arm's runs scatter most, ``None``
-    below 5 %. ``counts`` is which means lack valid runs, empty where none does. ``measurand`` is
-    what the energies are of, in words; empty without any that was measured. ``shared_limit`` is
-    what other than the drive limits both arms of a pair; it is empty where nothing does.
+    the point of a sweep that the row shows, ``place`` that point alone. ``work`` is the unit of
+    work of its rate, such as an epoch; it is empty without equal work. ``scatter`` is which arm's
+    runs scatter most, ``None`` below 5 %. ``counts`` is which means lack valid runs, empty where
+    none does. ``measurand`` is what the energies are of, in words; empty without any that was
+    measured. ``shared_limit`` is what other than the drive limits both arms of a pair; it is empty
+    where nothing does.
     ``drive_count`` is how many drives the energies are of.
     ``times`` is how long the jobs of several arms took, where that has a figure of its own.
     ``paths`` is what sets the arms apart by the view of the workload, and is empty without one.
@@ -251,7 +253,9 @@ class VerdictRow:
     detail: str
     phase: str
     energy_phase: str
+    work: str
     at: str
+    place: str
     speed: Answer | None
     energy: Answer | None
     rates: Bars
@@ -529,7 +533,9 @@ def _verdict_row(
         detail=_detail(point, with_scale=is_mixed),
         phase=point.phase,
         energy_phase=point.energy_phase,
+        work=_work(point),
         at=point.at,
+        place=point.place,
         speed=_answer("speed", point, point.rate, rates.missing) if is_pair else None,
         energy=_answer("energy", point, point.energy, energies.missing) if is_pair else None,
         rates=rates,
@@ -592,6 +598,11 @@ def _paths(subject: Subject, point: ShownPoint) -> str:
 
 def _runs_of(records: Sequence[RunRecord]) -> list[WorkloadRun[Any]]:
     return [run for run in map(run_of, records) if run is not None]
+
+
+def _work(point: ShownPoint) -> str:
+    work = work_of_all(point.compared, point.phase) if point.is_per_work else None
+    return work.name if work is not None else ""
 
 
 def _times(point: ShownPoint) -> str:

@@ -15,7 +15,7 @@ import pytest
 from tests.records import Scenario, cluster_of, make_cluster, training_record
 from tests.reports.gnn import gnn_run, pairs
 from tests.reports.gpu_reads import reads_run, reads_sweep
-from tests.reports.page_text import page_text
+from tests.reports.page_text import blocks_text, page_text
 from tests.reports.random_reads import pair_sweep, random_run, target_sweep
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import against_itself, session, simulated, turn
@@ -23,7 +23,7 @@ from tests.training import epoch, facts_of, program_epoch
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison
 from wattload.core.units import Unit
-from wattload.reports.blocks import Section
+from wattload.reports.blocks import Paragraph, Section
 from wattload.reports.render.page import AFTER_WORKLOADS
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
@@ -32,6 +32,7 @@ from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.first import first_section
 from wattload.reports.sections.runs import runs_section
 from wattload.reports.sections.workload import workload_sections
+from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import one_unit
@@ -374,7 +375,7 @@ def sections_of(subject: Subject, part: Part) -> list[Section]:
 def test_a_page_says_what_it_said(name: str, request: pytest.FixtureRequest) -> None:
     make, by, part = CASES[name]
     subject = make_subject(list(make()), by)
-    text = page_text(sections_of(subject, part))
+    text = blocks_text([Paragraph(finding(subject))]) + page_text(sections_of(subject, part))
     text += "# As Markdown\n" + markdown_report(subject) if part == "page" else ""
     golden = GOLDENS / f"{name}.txt"
     if request.config.getoption("--update-goldens"):

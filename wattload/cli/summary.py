@@ -47,6 +47,7 @@ from wattload.reports.sections.wording import (
     unique,
 )
 from wattload.reports.stats.comparison import Row, compare
+from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import Group, Subject, make_subject
 from wattload.reports.stats.summary import answer
 from wattload.reports.stats.sweeps import Point, points
@@ -386,7 +387,7 @@ def details(record: RunRecord) -> Iterator[Line]:
 
 
 def print_comparison(runs: Sequence[Run], journal: Path) -> None:
-    """Print a session's arms, ratios and verdicts to standard output, and its report's command."""
+    """Print a session's arms, ratios and verdicts, its report's command, and its finding."""
     from wattload.cli.console import Console
 
     subject, host = make_subject(runs), _root_of(runs[0].record)
@@ -396,7 +397,12 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
         print_lines(_title(group), [])
         console.print(_table(subject, group))
         print_lines("", list(_results(subject, group)))
-    print_lines("", [Line("report", command("report", [journal], host), wraps=False)])
+    report = command("report", [journal], host)
+    ending = [
+        Line("report", report, wraps=False),
+        Line("finding", printable(finding(subject)), "bold"),
+    ]
+    print_lines("", ending)
 
 
 def _table(subject: Subject, group: Group) -> Table:

@@ -1,0 +1,192 @@
+"""The finding of a page in one sentence, which is never stronger than its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.reports.sanitize import shortened
+from wattload.reports.stats.bars import Bar, Bars, activity
+from wattload.reports.stats.subject import Subject
+from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, first_screen
+from wattload.results.identity_cache import cache_by_identity
+from wattload.results.quantity import counted, listed
+
+_NAME_MAX = 40
+"""Characters of the name of an arm; a longer one loses its middle."""
+
+_RANKED_MAX = 4
+"""Arms that a ranking names; more are counted."""
+
+
+@cache_by_identity
+def finding(subject: Subject) -> str:
+    """Return who is ahead in each workload and by how much, or that no difference is shown.
+
+    ``± 3 %`` is the largest difference that the runs do not exclude. Of one arm, and of three or
+    more, the sentence has the figures. Names of arms are as the user gave them.
+    """
+    screen = first_screen(subject)
+    no_energy = _no_energy(screen)
+    clauses = [
+        _clause(subject, row, is_first=not place, has_energy=not no_energy)
+        for place, row in enumerate(screen.rows)
+    ]
+    found = "; ".join(filter(None, [*clauses, no_energy])) or "no run is compared"
+    text = f"{_illustrates(screen)}{found}"
+    if not any(text.startswith(_name(arm)) for arm in subject.arms):
+        text = text[:1].upper() + text[1:]
+    return f"{text}{' (forced despite exclusions)' if subject.forced else ''}."
+
+
+def _illustrates(screen: FirstScreen) -> str:
+    """Return which drives are simulated, to be read before anything else."""
+    if not screen.banner:
+        return ""
+    which = screen.banner.removeprefix("illustration: ").replace(",", ";").partition(";")[0]
+    return f"{which}, no verdict: "
+
+
+def _no_energy(screen: FirstScreen) -> str:
+    """Return why several workloads have no comparison of energies, if that is the same in all."""
+    energies = [(row, row.energy) for row in screen.rows]
+    words = {
+        _not_ahead(row, energy) if energy and not energy.shown and not _margin(energy) else ""
+        for row, energy in energies
+    }
+    return words.pop() if len(energies) > 1 == len(words) else ""
+
+
+def _clause(subject: Subject, row: VerdictRow, *, is_first: bool, has_energy: bool) -> str:
+    """Return what is found of a workload; its name is left out where its unit of work is told."""
+    is_alone = len(subject.groups) == 1
+    at = f" at {row.place}" if row.place else ""
+    if row.speed is None or row.energy is None:
+        return f"{row.name}{at}: {_figures(subject, row)}"
+    name = "" if is_alone else f"{row.name}{at}: "
+    invalid = [_name(bar.arm) for bar in row.rates.bars if not bar.run_count]
+    if invalid:
+        return f"{name}no valid run of {listed(invalid, 'or')}, so nothing is compared"
+    is_told = is_first and bool(row.work) and row.speed.shown is not None
+    energy = row.energy if has_energy else None
+    words = _pair(row, row.speed, energy, is_told=is_told or is_alone)
+    return f"{words}{at}" if is_alone or is_told else f"{name}{words}"
+
+
+def _pair(row: VerdictRow, speed: Answer, energy: Answer | None, *, is_told: bool) -> str:
+    """Return what is found of two arms; without ``energy``, of their speed alone."""
+    first, faster = speed.shown, _faster(row, speed, is_told=is_told)
+    if energy is None:
+        return f"{_name(first)} {faster}" if first is not None else _not_ahead(row, speed)
+    second, thriftier = energy.shown, _thriftier(row, speed, energy)
+    if first is not None and first == second:
+        return f"{_name(first)} {faster} and {thriftier}"
+    if first is not None and second is not None:
+        return f"{_name(first)} {faster}, {_name(second)} {thriftier}"
+    if first is not None:
+        return f"{_name(first)} {faster}, {_not_ahead(row, energy)}"
+    if second is not None:
+        return f"{_name(second)} {thriftier}, {_not_ahead(row, speed)}"
+    return _level(row, speed, energy)
+
+
+def _level(row: VerdictRow, speed: Answer, energy: Answer) -> str:
+    """Return what is found of two arms of which none is ahead."""
+    margins = [_margin(speed), _margin(energy)]
+    if all(margins):
+        if len(set(margins)) == 1:
+            return f"no difference shown ({margins[0]})"
+        return f"no difference shown in speed ({margins[0]}) or energy ({margins[1]})"
+    if speed.words == energy.words:
+        both = "speed and energy" if speed.outcome == "same" else "speed or energy"
+        return _not_ahead(row, speed).replace(speed.question, both, 1)
+    return f"{_not_ahead(row, speed)}, {_not_ahead(row, energy)}"
+
+
+def _faster(row: VerdictRow, speed: Answer, *, is_told: bool) -> str:
+    """Return by how much an arm is ahead, in its unit of work where that is told.
+
+    Shares are compared by points, and are of no work.
+    """
+    if speed.row is not None and speed.row.quantity.is_share:
+        return f"is {speed.ratio_text} in {speed.row.quantity.label}"
+    if not is_told or not row.work:
+        part = f" ({speed.part})" if speed.part else ""
+        return f"is {speed.ratio_text}{part}"
+    doing = f"{activity(row.phase)} " if speed.part else ""
+    article = "an" if row.work[0] in "aeiou" else "a"
+    return f"finishes {doing}{article} {row.work} {speed.ratio_text}"
+
+
+def _thriftier(row: VerdictRow, speed: Answer, energy: Answer) -> str:
+    """Return how much less energy an arm uses, of which part of the job if speed is of another."""
+    per = "" if row.work else row.energies.title.partition(" per ")[2]
+    part = f" ({energy.part})" if energy.part not in ("", speed.part) else ""
+    return f"uses {energy.ratio_text}{f' per {per}' if per else ''}{part}"
+
+
+def _not_ahead(row: VerdictRow, answer: Answer) -> str:
+    """Return why no arm is ahead: no difference, no figure, or no comparison."""
+    if answer.outcome == "missing":
+        return f"{answer.question} {answer.words}"
+    if answer.outcome == "same":
+        return f"the same {answer.question} {answer.verdict.removeprefix('same ')}"
+    if margin := _margin(answer):
+        return f"no difference in {answer.question} shown ({margin})"
+    if answer.question == "energy" and (bounds := _bounds(row.energies)):
+        return f"energy known as bounds only ({bounds})"
+    return f"no verdict on {answer.question} ({answer.reason})"
+
+
+def _margin(answer: Answer) -> str:
+    """Return the largest difference that is not excluded, or how many runs are missing to say.
+
+    It is empty for arms that are the same, and for those that are not compared.
+    """
+    row = answer.row
+    if answer.outcome != "inconclusive" or row is None:
+        return ""
+    if row.call == "barred" and row.reason == row.shortage:
+        return row.shortage.replace(";", ",")
+    if row.call != "none" or row.effect is None or answer.lower is None or answer.upper is None:
+        return ""
+    more, less = 1 / answer.lower - 1, answer.upper - 1
+    if answer.question == "energy":
+        less = 1 - 1 / answer.upper
+    return f"± {row.quantity.floor_text(max(more, less, row.effect.floor))}"
+
+
+def _bounds(bars: Bars) -> str:
+    """Return the energies of arms known as bounds: ``A ≤ 31, B ≤ 30 J per epoch``."""
+    if not bars.bars or any(bar.value is not None or bar.upper is None for bar in bars.bars):
+        return ""
+    return f"{_each(bars.bars)} {bars.title}"
+
+
+def _figures(subject: Subject, row: VerdictRow) -> str:
+    """Return the figures of arms that are not compared in pairs: of one, or of three or more."""
+    bars = row.rates
+    if len(row.group.arms) > 1:
+        if not row.ranking:
+            return f"no ranking ({row.loads or bars.missing})"
+        known = [bar for arm in row.ranking if (bar := bars.of(arm)) is not None]
+        rest = len(known) - _RANKED_MAX
+        more = f" and {counted(rest, 'more arm')}" if rest > 0 else ""
+        first, *others = known[:_RANKED_MAX]
+        best = f"{_name(first.arm)} is the fastest with {first.text} {bars.title}"
+        return f"{best} ({_each(others)}{more}), ranked without a verdict"
+    arm = f"{_name(next(iter(row.group.arms)))} " if len(subject.arms) > 1 else ""
+    if not bars.has_figure:
+        return f"{arm}{bars.missing}"
+    (bar,) = bars.bars
+    energy = row.energies
+    cost = f"{energy.bars[0].text} {energy.title}" if energy.has_figure else "energy not measured"
+    runs = "one run" if bar.run_count == 1 else f"mean of {counted(bar.run_count, 'run')}"
+    return f"{arm}{bar.text} {bars.title}, {cost}, {runs}"
+
+
+def _each(bars: Sequence[Bar]) -> str:
+    return listed([f"{_name(bar.arm)} {bar.text}" for bar in bars])
+
+
+def _name(arm: str) -> str:
+    return shortened(arm, _NAME_MAX)

@@ -1,0 +1,176 @@
+"""The finding in one sentence: its words, and that they are no stronger than the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.reports.gpu_reads import reads_run
+from tests.reports.sessions import session, simulated, turn
+from tests.reports.stats.test_excluded_energies import pairs, unchecked
+from tests.reports.stats.test_summary import FAST, REAL, SLOW
+from wattload.core.record.results import Check
+from wattload.reports.runs.load import Run
+from wattload.reports.stats.sentence import finding
+from wattload.reports.stats.subject import make_subject
+
+LEVEL = [1.0e9 * (1 + 0.003 * (-1) ** number) for number in range(8)]
+NOISY = [1.0e9, 1.3e9, 0.8e9, 1.1e9, 1.25e9, 0.9e9, 1.05e9, 0.85e9]
+
+
+def said(runs: Sequence[Run], by: str = "label", *, forced: bool = False) -> str:
+    text = finding(make_subject(list(runs), by, forced=forced))
+    return text.replace("\u00a0", " ").replace("\u202f", " ").replace("\u00d7", "x")
+
+
+def test_the_faster_arm_may_also_be_the_thriftier() -> None:
+    assert said(session({"A": FAST, "B": SLOW}, **REAL)) == (
+        "A finishes an epoch 2.40x as fast and uses 62 % less energy."
+    )
+
+
+def test_the_first_arm_may_lose() -> None:
+    assert said(session({"old": SLOW, "new": FAST}, **REAL)).startswith(
+        "new finishes an epoch 2.40x as fast"
+    )
+
+
+def test_one_arm_may_be_faster_and_the_other_use_less_energy() -> None:
+    thirsty = session({"A": FAST}, busy_w=90.0, **REAL)
+    assert said([*thirsty, *session({"B": SLOW}, **REAL)]) == (
+        "A finishes an epoch 2.40x as fast, B uses 43 % less energy."
+    )
+
+
+def test_a_tie_is_told_as_the_same() -> None:
+    text = said(session({"A": LEVEL, "B": LEVEL[::-1]}, **REAL))
+    assert text == "The same speed and energy within 3 %."
+
+
+def test_within_the_noise_no_difference_is_shown() -> None:
+    text = said(session({"A": NOISY, "B": NOISY[::-1]}))
+    assert text.startswith("No difference in speed shown (± ")
+    assert "as fast" not in text
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ({"A": FAST[:3], "B": SLOW[:3]}, "No difference shown (3 pairs, 6 needed)."),
+        ({"A": FAST[:1], "B": SLOW[:1]}, "No difference shown (1 pair, 6 needed)."),
+    ],
+)
+def test_too_few_runs_show_no_difference(rates: dict[str, list[float]], words: str) -> None:
+    assert said(session(rates, **REAL)) == words
+
+
+def test_energies_that_were_not_measured_are_told_as_such() -> None:
+    assert said(session({"A": FAST, "B": SLOW})) == (
+        "A finishes an epoch 2.40x as fast, energy not measured (no power sensor)."
+    )
+
+
+def test_excluded_energies_have_their_reason() -> None:
+    runs = unchecked(pairs(), [each.id for each in pairs()])
+    assert said(runs) == (
+        "A finishes an epoch 2.40x as fast, "
+        "energy excluded (checks of power failed or were not made)."
+    )
+
+
+def test_bounds_rank_nothing() -> None:
+    text = said(session({"A": FAST, "B": SLOW}, power="bounds", virtual=False))
+    assert text.startswith("A finishes an epoch 2.40x as fast, energy known as bounds only (A ")
+    assert "less energy" not in text
+
+
+def test_an_arm_without_a_valid_run_is_named() -> None:
+    wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
+    runs = [
+        replace(run, record=run.record.model_copy(update={"checks": (wrong,)}))
+        if run.record.label == "B"
+        else run
+        for run in session({"A": FAST, "B": SLOW}, **REAL)
+    ]
+    assert said(runs) == "No valid run of B, so nothing is compared."
+    forced = said(runs, forced=True)
+    assert forced.endswith(" (forced despite exclusions).")
+
+
+def test_simulated_drives_come_first() -> None:
+    assert said(simulated(FAST, SLOW)) == (
+        "Simulated drives, no verdict: A finishes an epoch 2.40x as fast and uses 62 % less energy."
+    )
+    own = [run for run in simulated(FAST, SLOW) if run.record.label == "A"]
+    mixed = said([*own, *session({"B": SLOW}, **REAL)])
+    assert mixed.startswith("Simulated drive of A, no verdict: no verdict on speed or energy (")
+
+
+def test_three_arms_are_ranked() -> None:
+    runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8})
+    assert said(runs) == (
+        "Unet3D: B is the fastest with 2.40 GB/s read (C 1.50 and A 1.00), "
+        "ranked without a verdict."
+    )
+
+
+def test_of_many_arms_the_first_are_named() -> None:
+    runs = [turn(f"arm {number}", 0, 1e9 + 1e8 * number) for number in range(30)]
+    assert said(runs).count("arm ") == 4
+    assert "and 26 more arms), ranked" in said(runs)
+
+
+def test_one_arm_has_its_figures() -> None:
+    alone = session({"A": FAST}, interleave="none", **REAL)
+    assert said(alone) == "Unet3D: 2.40 GB/s read, 16.2 J per epoch, mean of 8 runs."
+    assert said(alone[:1]) == "Unet3D: 2.40 GB/s read, 16.1 J per epoch, one run."
+    assert said(session({"A": FAST[:1]})) == "Unet3D: 2.40 GB/s read, energy not measured, one run."
+
+
+def test_a_run_that_failed_has_no_figure() -> None:
+    assert said(session({"A": FAST[:1]}, status="failed")) == "Unet3D: no valid run."
+
+
+def test_several_workloads_are_told_by_name_after_the_first() -> None:
+    runs = [
+        run
+        for workload in ("unet3d", "dlrm")
+        for run in session({"A": FAST, "B": SLOW}, workload=workload, session=workload)
+    ]
+    assert said(runs) == (
+        "A finishes an epoch 2.40x as fast; DLRM: A is 2.40x as fast; "
+        "energy not measured (no power sensor)."
+    )
+
+
+def test_a_part_of_a_job_is_named() -> None:
+    text = said(session({"A": FAST, "B": SLOW}, workload="checkpoint", **REAL))
+    assert text.startswith("A finishes writing a checkpoint 2.40x as fast and uses ")
+    assert text.endswith(" less energy (write + read).")
+
+
+def test_runs_of_a_fixed_time_have_no_unit_of_work() -> None:
+    runs = [
+        reads_run(name=f"{loader}{block}", loader=loader, rate=rate, repeat=2 * block + place)
+        for place, (loader, rate) in enumerate((("cufile", 2e9), ("bounce", 1e9)))
+        for block in range(8)
+    ]
+    assert said(runs, "loader").startswith("cufile is 2.00x as fast")
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    name = "a drive with a name that nobody would read to its end"
+    text = said(session({name: FAST, "B": SLOW}))
+    assert text.startswith("a drive with a name…")
+    assert text.partition(" finishes")[0].endswith("read to its end")
+
+
+def test_arms_that_did_other_work_are_not_compared() -> None:
+    runs: list[Run] = []
+    changes: dict[str, Any]
+    for label, rates, changes in (("A", FAST, {}), ("B", SLOW, {"scale": "full"})):
+        runs += session({label: rates}, **REAL, **changes)
+    assert said(runs) == "No verdict on speed or energy (different work: scale differs)."
