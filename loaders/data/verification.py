@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.io import BlockIdentity, VerifiedSamples
 from wattload.core.record.results import Check, amount
 from wattload.core.storage.file_system import extent_map
@@ -159,7 +160,7 @@ def verify(files: Sequence[DataFile], context: RunContext) -> list[VerifiedFile]
     )
     if unread_bytes:
         context.progress.begin("verifying data", read_bytes=unread_bytes)
-    readers = max(min(len(os.sched_getaffinity(0)) // world.world_size, MAXIMUM_READERS), 1)
+    readers = max(min(usable_cpus() // world.world_size, MAXIMUM_READERS), 1)
     with ThreadPoolExecutor(readers, thread_name_prefix="verify") as threads:
         try:
             found = list(

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattload.core.errors import ConfigError, RunError, TargetError, WattloadError
+from wattload.core.host.capabilities import Capability, has_capability
 from wattload.core.host.cgroups import memory_limit_bytes, task_limits
 from wattload.core.storage.targets import Target
-from wattload.core.sysfs import LIVE, Roots, read_int, read_text
+from wattload.core.sysfs import LIVE, Roots, read_int
 from wattload.core.units import compared_bytes
 from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment
 from wattload.loaders.block_reads import ReadPlan
@@ -29,8 +30,6 @@ _SPARE_TASKS = 16
 """Threads of Python, of the CUDA driver and of cuFile beside our own."""
 
 _SPARE_FILES = 64
-_IPC_LOCK = 14
-"""``CAP_IPC_LOCK``: the kernel then charges no registered buffer to RLIMIT_MEMLOCK."""
 
 _MIB = 1 << 20
 
@@ -224,18 +223,14 @@ def _check_files(plan: ReadPlan) -> None:
 def check_locked(pinned_bytes: int, alternative: str, roots: Roots = LIVE) -> None:
     """Raise ``ConfigError`` with an ``alternative`` for buffers that io_uring may not register."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if soft == resource.RLIM_INFINITY or pinned_bytes <= soft or _may_lock(roots):
+    if (
+        soft == resource.RLIM_INFINITY
+        or pinned_bytes <= soft
+        or has_capability(Capability.IPC_LOCK, roots)
+    ):
         return
     raise ConfigError(
         f"RLIMIT_MEMLOCK {soft / _MIB:.4g} MiB, io_uring registers buffers of "
         f"{pinned_bytes / _MIB:.4g} MiB: raise the limit with ulimit -l "
         f"{-(-pinned_bytes // 1024)}, or {alternative}"
     )
-
-
-def _may_lock(roots: Roots) -> bool:
-    for line in read_text(roots.proc / "self/status").splitlines():
-        name, _, value = line.partition(":")
-        if name == "CapEff":
-            return bool(int(value, 16) >> _IPC_LOCK & 1)
-    return False

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError, DataError, WattloadError
 from wattload.core.files import open_folder
-from wattload.core.host.cgroups import limit_that_killed
+from wattload.core.host.memory_group import limit_that_killed
 from wattload.core.leftovers import remove_leftovers
 from wattload.core.record.file import (
     RECORD_FILE,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from wattload import __version__
 from wattload.core.errors import ConfigError, PowerError, WattloadError
+from wattload.core.host.capabilities import Capability, has_capability
 from wattload.power.control.undo import recover_changes
 from wattload.power.sampler.host import SamplerHost
 from wattload.power.sampler.protocol import MessageStream
@@ -226,14 +227,18 @@ def _access_text(host: SamplerHost, name: str) -> str:
 
 
 def _warnings() -> list[str]:
-    """Return a warning if other users can change the code that root runs."""
+    """Return what keeps power states from being read, or others from being kept out."""
+    warnings = []
+    if not has_capability(Capability.SYS_ADMIN):
+        warnings.append(
+            "warning: without CAP_SYS_ADMIN, power states and SMART can be neither read nor set; "
+            "run it as root or, in a container, with cap_add: [SYS_ADMIN]"
+        )
     found = Path(__file__).stat()
-    if os.geteuid() != 0 or (found.st_uid == 0 and not found.st_mode & 0o022):
-        return []
-    return [
-        (
+    if os.geteuid() == 0 and (found.st_uid != 0 or found.st_mode & 0o022):
+        warnings.append(
             f"warning: {Path(__file__).parent} can be changed by user {found.st_uid} or "
             "others, and root runs it; install wattload where only root can write, e.g. "
             "in /opt/wattload"
         )
-    ]
+    return warnings

@@ -128,6 +128,11 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
             f"{record.comparison.session_id}, {record.comparison.block}, {record.comparison.order}",
         ),
     ]
+    image = software.image
+    if image.id is not None:
+        facts.append(("image", f"{image.id} ({image.evidence})"))
+    elif any(host.facts.container not in (None, "none") for host in record.hosts):
+        facts.append(("image", image.missing["id"]))
     if (data := record.workload.data) is not None:
         made = "reused" if data.reused else "made by this run"
         facts.append(

@@ -57,6 +57,21 @@ def test_a_sampler_of_another_version_is_refused(host: Path, tmp_path: Path) -> 
     assert "the version of the sampler is 0.0.1, of the run " in done.stderr
 
 
+def test_a_sampler_without_its_capability_says_so(host: Path, tmp_path: Path) -> None:
+    file = tmp_path / "unprivileged.yaml"
+    file.write_text("services: {sampler: {cap_add: !reset []}}\n")
+    files = (*SAMPLED, str(file))
+    device = {"NVME": "/dev/null:/dev/nvme0", "STATE": str(host / "state")}
+    try:
+        done = compose(host, "up", "--detach", "--wait", "sampler", files=files, **device)
+        said = compose(host, "logs", "sampler", files=files, **device).stdout
+    finally:
+        compose(host, "down", "--volumes", "--timeout=1", files=files, **device)
+    assert done.returncode == 0, done.stderr
+    assert "without CAP_SYS_ADMIN, power states and SMART" in said
+    assert "cap_add: [SYS_ADMIN]" in said
+
+
 def test_a_target_in_the_container_is_refused_or_warned_of(host: Path) -> None:
     done = compose(host, *RUN, "target.path=/tmp/inside")
     assert done.returncode == 2

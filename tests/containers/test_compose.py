@@ -42,6 +42,8 @@ calls["umount2"] = (libc.umount2, None, 0)
 calls["setns"] = (libc.setns, -1, 0)
 calls["unshare"] = (libc.unshare, 0x20000)
 calls["chroot"] = (libc.chroot, None)
+calls["personality"] = (libc.personality, 0xFFFFFFFF)
+calls["socket of a virtual machine"] = (libc.socket, 40, 1, 0)
 def error(call, *arguments):
     ctypes.set_errno(0)
     return 0 if call(*arguments) >= 0 else ctypes.get_errno()
@@ -60,6 +62,7 @@ def test_the_suite_is_three_jobs_and_their_report(host: Path) -> None:
     page = host / "runs" / "report.html"
     assert f"The report: {page}\n" in done.stdout
     text = page.read_text()
+    assert f"{image} (declared)" in text
     for job in ("unet3d", "checkpoint", "dlrm"):
         (folder,) = (host / "runs").glob(f"*-{job}-suite-*")
         assert folder.name in text

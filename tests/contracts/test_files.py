@@ -34,8 +34,8 @@ EXCEPTIONS = {
     ("wattload/run/host_load/process.py", "write_text"): "a file of the kernel",
     ("wattload/core/host/block_trace.py", "rmdir"): "an instance of the kernel's trace, ours",
     ("wattload/core/host/block_trace.py", "write_text"): "a file of the kernel",
-    ("wattload/core/host/cgroups.py", "open"): "a file of the kernel",
-    ("wattload/core/host/cgroups.py", "rmdir"): "a control group of ours, without processes",
+    ("wattload/core/host/memory_group.py", "open"): "a file of the kernel",
+    ("wattload/core/host/memory_group.py", "rmdir"): "a control group of ours, without processes",
 }
 """Each module and call that may open a file for writing, rename or remove one, and why."""
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.core.host.test_memory_limit import check_limit
 from tests.lab.virtual_runs import VIRTUAL
-from wattload.core.host.cgroups import memory_group, probe
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.io_profile import profile
+from wattload.core.host.memory_group import memory_group, probe
 
 pytestmark = [
     pytest.mark.lab,

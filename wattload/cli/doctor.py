@@ -35,10 +35,12 @@ from wattload.core.errors import (
     TargetError,
 )
 from wattload.core.host.block_trace import TraceError, find_tracefs
-from wattload.core.host.cgroups import LimitProbe, cpu_limit, usable_cpus
-from wattload.core.host.cgroups import probe as probe_memory_limit
+from wattload.core.host.capabilities import Capability, has_capability
+from wattload.core.host.cgroups import cpu_limit, usable_cpus
 from wattload.core.host.counters import read_block_stat
 from wattload.core.host.gpus import list_gpus
+from wattload.core.host.memory_group import LimitProbe
+from wattload.core.host.memory_group import probe as probe_memory_limit
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
@@ -151,9 +153,6 @@ _RUN = Path("/run")
 _UNITS = Path("/etc/systemd/system")
 _RESTORE_UNIT, _SAMPLER_UNIT = "wattload-power-restore.service", "wattload-sampler.service"
 """Both restore when they start; see docs/power.md."""
-
-_CAP_IPC_LOCK, _CAP_SYS_ADMIN = 14, 21
-"""Bits of ``linux/capability.h``. With the first, the limit on locked memory does not count."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -319,7 +318,7 @@ def _allow_io_uring(roots: Roots) -> str:
 def _locked_memory() -> Answer:
     """Return how much memory can be pinned; registered buffers save a lookup per operation."""
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if limit_bytes == resource.RLIM_INFINITY or _has_capability(_CAP_IPC_LOCK, LIVE):
+    if limit_bytes == resource.RLIM_INFINITY or has_capability(Capability.IPC_LOCK):
         return yes("unlimited")
     return partly(
         f"{format_bytes(limit_bytes)} can be pinned; larger buffers are not registered",
@@ -755,17 +754,9 @@ def _admin_queue(node: Path, roots: Roots) -> Answer:
             f"{node}: {error.strerror}; model, serial, link and temperature are readable",
             _as_root(),
         )
-    if _has_capability(_CAP_SYS_ADMIN, roots):
+    if has_capability(Capability.SYS_ADMIN, roots):
         return yes(f"{node} opens")
     return partly(
         f"{node} opens, but without CAP_SYS_ADMIN: the power state table only, no state or SMART",
         _as_root(),
     )
-
-
-def _has_capability(bit: int, roots: Roots) -> bool:
-    """Return whether this process has a capability in its effective set (``proc(5)``, CapEff)."""
-    for line in read_text(roots.proc / "self/status").splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> bit & 1)
-    return False

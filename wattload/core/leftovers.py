@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wattload.core.host.cgroups import remove_left_groups
+from wattload.core.host.memory_group import remove_left_groups
 from wattload.core.record.file import remove_unborn
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import ConfigError
-from wattload.core.host.cgroups import memory_group
 from wattload.core.host.io_profile import profile
+from wattload.core.host.memory_group import memory_group
 from wattload.core.record.results import latencies_of
 from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, format_bytes

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import TargetError, WattloadError, remedy
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
@@ -122,7 +123,7 @@ def _write_all(
 
 def writer_count(host_ranks: int) -> int:
     """Return the number of generating threads on one rank: its share of the host's processors."""
-    return max(min(len(os.sched_getaffinity(0)) // host_ranks, MAXIMUM_WRITERS), 1)
+    return max(min(usable_cpus() // host_ranks, MAXIMUM_WRITERS), 1)
 
 
 def generation_memory_bytes(host_ranks: int) -> int:

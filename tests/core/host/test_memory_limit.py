@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.data.sysfs.tree import write
-from wattload.core.host.cgroups import (
+from wattload.core.host.memory_group import (
     LimitPlace,
     LimitProbe,
     limit_that_killed,
@@ -33,7 +33,7 @@ real = pytest.mark.skipif(HERE.place is None, reason=HERE.reason or "")
 
 START = f"""
 import json, os, subprocess, sys
-from wattload.core.host.cgroups import memory_group
+from wattload.core.host.memory_group import memory_group
 from wattload.core.interrupts import interruptible
 
 LIMIT = {LIMIT}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wattload.core.host.cgroups import probe
+from wattload.core.host.memory_group import probe
 from wattload.core.record.file import RECORD_FILE, read_record
 
 HERE = probe()

@@ -142,12 +142,12 @@ def test_emulated_training_sleeps_and_has_no_loss(tmp_path: Path) -> None:
 def test_without_a_control_group_caches_are_dropped_and_the_record_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wattload.core.host import cgroups
+    from wattload.core.host import memory_group
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise cgroups.MemoryLimitError("no group here; run as root")
+        raise memory_group.MemoryLimitError("no group here; run as root")
 
-    monkeypatch.setattr(cgroups, "_find_place", refuse)
+    monkeypatch.setattr(memory_group, "_find_place", refuse)
     outcome, results = made(workload_of(LOADERS["mmap"]), context_of(tmp_path))
     memory = results.facts.memory
     assert (memory.method, memory.limit_bytes) == ("drop_cache", None)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from wattload.core.errors import ConfigError
+from wattload.core.host.cgroups import usable_cpus
 from wattload.core.host.facts import nodes_of
 from wattload.core.host.memory_traffic import memory_rate
 from wattload.core.settings import check_settings, setting
@@ -180,7 +181,7 @@ class Stressapptest:
 
     @property
     def _copy_count(self) -> int:
-        return self.copy_threads or len(os.sched_getaffinity(0))
+        return self.copy_threads or usable_cpus()
 
     def program(self) -> list[str]:
         """Return the command line, without a shell."""
