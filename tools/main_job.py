@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattload.core.host_paths import mounted, on_host
+from wattload.cli.summary import print_line
+from wattload.core.host_paths import in_container, mounted, on_host
+from wattload.results.reading import read_judged
 
 WORKLOADS = ("unet3d", "checkpoint", "dlrm")
 GOOD, CHECK_FAILED, INTERRUPTED = 0, 3, 130
@@ -50,7 +52,9 @@ def run_workloads(arguments: argparse.Namespace) -> tuple[list[Path], int]:
         # Progress and errors go to stderr, which the reader sees; stdout is one line of JSON.
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.stdout.strip():
-            folders.append(Path(json.loads(done.stdout.splitlines()[-1])["record"]).parent)
+            record = in_container(json.loads(done.stdout.splitlines()[-1])["record"])
+            folders.append(Path(record).parent)
+            print_line(read_judged(folders[-1]).record)
         if done.returncode == CHECK_FAILED:
             print(f"A check of the {workload} run failed: the page says which, and why.")
         elif done.returncode != GOOD:

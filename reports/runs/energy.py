@@ -404,7 +404,8 @@ def tail_text(energy: Energy | EnergyRecord) -> str:
     """Return the tail as printed, with its uncertainty and the time in which it was measured."""
     if energy.tail_j is None:
         return MISSING
-    text = quantity(energy.tail_j, Unit.JOULES, 3)
+    # Idle energy is subtracted, which leaves 1e-14 J of a steady power; no meter shows 1 µJ.
+    text = quantity(round(energy.tail_j, 6) + 0.0, Unit.JOULES, 3)
     if energy.tail_uncertainty_j is not None:
         text = with_uncertainty(energy.tail_j, energy.tail_uncertainty_j, Unit.JOULES)
     at_least = "at least " if energy.is_at_least else ""

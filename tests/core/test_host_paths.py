@@ -51,6 +51,10 @@ def test_on_the_host_itself_paths_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"path": "/target"}', '{"path": "/mnt/ssd"}'),
         ("/mnt/target /target2 /target.old ~/target --volume /a:/target", None),
         ("/mnt/ssd/wattload-data", None),
+        (
+            "\x1b[2mtarget \x1b[0m/target \x1b[1;33m/target",
+            "\x1b[2mtarget \x1b[0m/mnt/ssd \x1b[1;33m/mnt/ssd",
+        ),
     ],
 )
 def test_whatever_is_printed_names_paths_of_the_host(

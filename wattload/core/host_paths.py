@@ -18,7 +18,8 @@ from typing import TextIO, cast
 
 VARIABLE = "WATTLOAD_HOST_PATHS"
 
-_STARTS = r"(?<![\w.:/~-])"
+_STARTS = r"(?:(?<![\w.:/~-])|(?<=\x1b\[\dm)|(?<=\x1b\[\d\dm)|(?<=\x1b\[\d;\d\dm))"
+"""A path may follow the code of a terminal's colour or weight."""
 _ENDS = r"(?:(?<=/)|(?=$|[^\w.-]|\.(?:\s|$)))"
 """A path ends after a slash or at the end of its last name; a full stop may follow it."""
 
