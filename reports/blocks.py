@@ -173,7 +173,6 @@ class Code:
     kind: ClassVar[str] = "code"
     text: str
     caption: str = ""
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 LONGEST = 160
-"""Longer words are shortened to their ends; the embedded record has the whole word."""
+"""Longer words are shortened to their ends; the record has the whole word."""
 
 WIDEST = 36
 """A longer word may break anywhere, so that it does not widen a table."""

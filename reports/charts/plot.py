@@ -282,10 +282,11 @@ class Frame:
             )
 
     def specks(self, xs: Sequence[float], ys: Sequence[float], role: str, *, square: bool) -> None:
-        """Draw many small dots in one path, round or square."""
-        path = "".join(
-            f"M{self._px(x):.1f} {self._py(y):.1f}h0" for x, y in zip(xs, ys, strict=True)
+        """Draw many small dots in one path, round or square; of dots on one spot one is drawn."""
+        spots = dict.fromkeys(
+            f"M{self._px(x):.0f} {self._py(y):.0f}h0" for x, y in zip(xs, ys, strict=True)
         )
+        path = "".join(spots)
         cap = "square" if square else "round"
         if path:
             self._area.append(

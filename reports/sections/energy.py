@@ -343,6 +343,7 @@ def _own_histograms(record: RunRecord) -> Iterator[Fold]:
         rows = [
             row(quantity(each.lower_w, Unit.WATTS), whole(each.count), percent(each.count / total))
             for each in energy.histogram
+            if each.count
         ]
         table = Table(
             columns=columns("#from", "#measurements", "#share"),

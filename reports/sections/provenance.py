@@ -15,7 +15,6 @@ from wattload.reports.blocks import (
     Code,
     Facts,
     Fold,
-    Notice,
     Paragraph,
     Section,
     Table,
@@ -26,15 +25,11 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.plot import MARKS_MAX
 from wattload.reports.runs.energy import EVIDENCE_TEXT, SOFT_BOUND
 from wattload.reports.runs.load import DETAILED_RUNS, INPUTS_COMMAND, Run, inputs_digest
-from wattload.reports.sections.wording import anchor
 from wattload.reports.stats.conditions import BYTES_TOLERANCE
 from wattload.reports.stats.effects import FLOOR, MARGIN, MINIMUM_PAIRS, MINIMUM_RUNS, REACH
 from wattload.reports.stats.intervals import BOOTSTRAP_RUNS, RESAMPLES, SEED
 from wattload.reports.stats.subject import Subject
 from wattload.results.quantity import MISSING, counted, number, quantity, whole
-
-EMBEDDED_BYTES_MAX = 1_000_000
-"""The largest part of a record that a page embeds: facts by rank make a record large."""
 
 _SEALS: dict[SealState, tuple[str, Tone]] = {
     "holds": ("seal matches the content", "good"),
@@ -96,22 +91,17 @@ def _row(run: Run) -> tuple[Cell, ...]:
 
 
 def reproduce_blocks(run: Run) -> list[Block]:
-    """Return the command that reproduces a run, its configuration and its record."""
+    """Return the command that reproduces a run, its configuration, and where its record is."""
     record = run.record
-    blocks: list[Block] = [
+    return [
         Code(shlex.join(record.command), "The command that reproduces this run"),
         Facts(_facts(record)),
-        Fold("Configuration", [Code(_json(record.config))], data=True),
+        Fold(
+            "Configuration",
+            [Code(json.dumps(record.config, indent=2, ensure_ascii=False))],
+            data=True,
+        ),
     ]
-    if record.workload.facts:
-        blocks.append(_embedded(record, "workload's facts", _json(record.workload.facts)))
-    text, name = record.model_dump_json(indent=1), f"record-{anchor(record.run_id)}"
-    blocks.append(_embedded(record, "whole record", text, name=name))
-    return blocks
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
@@ -120,6 +110,7 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
     dirty = " with changes not committed" if software.git_dirty else ""
     facts = [
         ("run", record.run_id),
+        ("all its facts", "record.json in the run's folder; its SHA-256 is under Inputs"),
         ("wattload", f"{software.wattload}, commit {commit}{dirty}"),
         ("Python", software.python),
         ("libraries", ", ".join(f"{name} {is_}" for name, is_ in software.libraries.items())),
@@ -143,21 +134,6 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
             )
         )
     return facts
-
-
-def _embedded(record: RunRecord, title: str, text: str, *, name: str = "") -> Block:
-    """Return a part of a record, or where it is if it is too large for a page."""
-    size = quantity(len(text.encode()), Unit.BYTES, 3)
-    if len(text.encode()) > EMBEDDED_BYTES_MAX:
-        return Notice(
-            f"The {title} is not embedded",
-            [
-                f"It has {size}, more than {quantity(EMBEDDED_BYTES_MAX, Unit.BYTES, 3)}; "
-                f"see record.json of run {record.run_id}."
-            ],
-            "open",
-        )
-    return Fold(f"The {title}, {size}", [Code(text, name=name)], data=True)
 
 
 def method_section(subject: Subject) -> Section | None:

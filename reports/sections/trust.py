@@ -6,7 +6,7 @@ Remarks of several runs that differ only in their numbers are merged into one wi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -67,15 +67,22 @@ _LONE_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w)")
 
 
 def check_blocks(subject: Subject, run: Run) -> list[Block]:
-    """Return a run's checks and those of its files, worst first."""
+    """Return the checks of a run and its files that did not pass, and the names of the others."""
     blocks: list[Block] = []
-    if run.record.checks:
-        checks = of_hosts(run.record, run.record.checks)
-        blocks.append(check_table(checks, "Checks of the run"))
-    else:
+    if not run.record.checks:
         blocks.append(Notice("No check was made", ["The run ended before its checks."], "open"))
-    blocks.append(check_table(subject.file_checks[run.id], "Seal and digests of its files"))
+    checks = [*of_hosts(run.record, run.record.checks), *subject.file_checks[run.id]]
+    others = [check for check in checks if check.verdict != "pass"]
+    if others:
+        blocks.append(check_table(others, "Checks that did not pass"))
+    if passed := [check.name for check in checks if check.verdict == "pass"]:
+        blocks.append(Paragraph(f"Passed: {names_text(passed)}"))
     return blocks
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Return the names of checks as a list of words, each once."""
+    return f"{', '.join(name.replace('_', ' ') for name in unique(names))}."
 
 
 def check_table(checks: Sequence[Check], caption: str) -> Table:
@@ -146,11 +153,10 @@ def _checks(subject: Subject) -> Iterator[Block]:
             of_hosts(record, (check for check in record.checks if check.name in passed))
             for record in (run.record for run in subject.runs)
         ]
-        names = unique(check.name for own in of_runs for check in own)
-        text = ", ".join(name.replace("_", " ") for name in names)
+        names = names_text(check.name for own in of_runs for check in own)
         yield Fold(
             f"{counted(len(passed), 'check')} passed in every run",
-            [Paragraph(f"{text}.")],
+            [Paragraph(names)],
             data=True,
         )
 

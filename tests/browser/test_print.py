@@ -70,7 +70,7 @@ def test_what_judges_is_on_paper_and_tables_of_data_are_not(
     with opener(samples("arms")) as opened:
         assert not opened.page.locator(".paper-only").is_visible()
         opened.page.emulate_media(media="print")
-        assert not opened.page.locator("pre.json").first.is_visible()
+        assert not opened.page.locator("#runs pre").first.is_visible()
         assert opened.page.locator(".paper-only").is_visible()
         assert not opened.page.locator("nav").is_visible()
 

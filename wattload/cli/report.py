@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--redact",
         action="store_true",
-        help="mask host names, serials, addresses and paths everywhere, embedded records included",
+        help="mask host names, serials, addresses and paths everywhere on the page",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
 from tests.reports.sessions import run
 from wattload.core.record.results import Check
-from wattload.core.record.run import RunRecord
 from wattload.reports.render.page import page_script, style_sheet
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import anchor
@@ -101,19 +99,23 @@ def test_every_chart_has_a_name_a_description_and_its_data(page: Page) -> None:
     assert page.tags.count("figcaption") == figures
 
 
-def test_the_embedded_record_is_the_record(virtual_runs: tuple[Run, ...]) -> None:
+def test_a_page_names_the_record_of_each_run_and_how_to_check_it(
+    virtual_runs: tuple[Run, ...],
+) -> None:
     page = Page(render_page(virtual_runs))
-    for each in virtual_runs:
-        document = json.loads(page.block(f"record-{each.id}"))
-        stored = each.record.model_copy(update={"metrics": ()})
-        assert RunRecord.model_validate(document) == stored
+    text = page.text()
+    assert text.count("record.json in the run's folder; its SHA-256 is under Inputs") == 3
+    assert all(run.sha256 in text for run in virtual_runs)
 
 
-def test_a_record_too_large_to_embed_says_where_it_is(tmp_path: Path) -> None:
-    run = one(tmp_path, Scenario(run_id="big", seconds=1.0, remarks=("x" * 1_000_001,)))
-    text = Page(render_page([run])).text()
-    assert "The whole record is not embedded" in text
-    assert "see record.json of run big" in text
+def test_facts_by_rank_make_a_record_heavy_and_its_page_not(tmp_path: Path) -> None:
+    runs = [
+        one(tmp_path, Scenario(run_id=f"ranks-{ranks}", seconds=1.0, ranks=ranks))
+        for ranks in (1, 100)
+    ]
+    records = [len(each.record.model_dump_json()) for each in runs]
+    pages = [len(render_page([each])) for each in runs]
+    assert pages[1] - pages[0] < 0.2 * (records[1] - records[0])
 
 
 def test_more_arms_than_letters_have_no_sections_of_their_own(tmp_path: Path) -> None:
