@@ -225,10 +225,9 @@ def _limit_hits(roots: Roots) -> int | None:
             hits.append(read_int(folder / "memory.failcnt"))
             continue
         # memory.events, which Linux < 5.2 has alone, includes the groups below.
-        events = read_amounts(folder / "memory.events.local") or read_amounts(
-            folder / "memory.events"
-        )
-        hits.append(events.get("max", 0))
+        events = read_amounts(folder / "memory.events.local")
+        events = events or read_amounts(folder / "memory.events")
+        hits.append((events or {}).get("max", 0))
     return sum(hits) if hits else None
 
 
