@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.plot import picture, share_of, text, thin_marks, words
@@ -23,6 +23,8 @@ from wattload.results.shapes import CeilingBar, CeilingBars, PartBar, PartBars, 
 
 _ROW, _HEIGHT = 21, 14
 _THIN_ROW, _THIN_HEIGHT = 13, 9
+_DOTS = 5
+"""Pixels of a bar's height that its runs take, which are dots under it."""
 _GUTTER = 18
 _WIDEST = 0.58
 """The share of the width that the longest bar may take; the figure is printed after it."""
@@ -94,10 +96,15 @@ class Bar:
 
     @property
     def end(self) -> float | None:
-        """The largest value of its marks; ``None`` for a bar without any."""
-        ends = [dot.value for dot in self.dots] + [value for _, value in self.marks]
-        ends += [end for end in (self.value, self.upper) if end is not None]
-        return max(ends, default=None)
+        """Where its figure is printed: its own end, or a mark beyond; ``None`` without either."""
+        ends = [end for end in (self.value, self.upper) if end is not None]
+        return max([*ends, *(value for _, value in self.marks)], default=None)
+
+    @property
+    def farthest(self) -> float | None:
+        """The largest value that is drawn; ``None`` for a bar without any."""
+        ends = [dot.value for dot in self.dots]
+        return max([*ends, *([] if self.end is None else [self.end])], default=None)
 
     def text(self, scale: Scale, unit: str = "") -> str:
         """Return the figure that is printed after it, with ``unit``, or why there is none."""
@@ -119,12 +126,18 @@ def checked_range(bar: Bar) -> Bar:
     return Bar(label=bar.label, role=bar.role, reason=reason) if reason else bar
 
 
-def split_svg(title: str, bars: Sequence[Bar], scale: Scale) -> str:
+def split_svg(
+    title: str, bars: Sequence[Bar], scale: Scale, ceilings: Sequence[tuple[str, float]] = ()
+) -> str:
     """Return bars as ``bars_svg``, thin if more than ``_THICK``.
 
-    Too many for a sheet of paper are in panels of one scale.
+    Too many for a sheet of paper are in panels of one scale. ``ceilings`` are the names and values
+    of what bounds all bars: each is a line across them, or is printed alone if it is far off.
     """
     count, thin = math.ceil(len(bars) / _MOST), len(bars) > _THICK
+    largest = _largest_end(bars)
+    near = [(name, value) for name, value in ceilings if value <= largest * _FARTHEST]
+    bars = [replace(bar, marks=[*bar.marks, *near]) for bar in bars]
     if count < 2:  # noqa: PLR2004 - nothing to split
         return bars_svg(title, bars, scale, thin=thin)
     size, largest = math.ceil(len(bars) / count), _largest_end(bars)
@@ -141,9 +154,9 @@ def split_svg(title: str, bars: Sequence[Bar], scale: Scale) -> str:
 def _largest_end(bars: Sequence[Bar]) -> float:
     """Return the value at the right end of a panel, in SI base units."""
     ends = (
-        bar.end * (_INTERVAL_ROOM if bar.value is None and bar.lower is not None else 1)
+        end * (_INTERVAL_ROOM if bar.value is None and bar.lower is not None else 1)
         for bar in bars
-        if bar.end is not None
+        if (end := bar.farthest) is not None
     )
     return max(ends, default=0.0) or 1.0
 
@@ -201,7 +214,7 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
     def at(value: float) -> str:
         return share_of(max(value, 0.0) / largest * _WIDEST)
 
-    middle = y + height / 2
+    height -= _DOTS if bar.dots else 0
     if bar.parts:
         start, initials = 0.0, _initials(bar.parts, largest)
         for role, name, value in bar.parts:
@@ -235,14 +248,13 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
         is_full = dot.in_mean and not dot.forced
         fill, edge = ("strong", "surface") if is_full else ("surface", "strong")
         yield (
-            f'<circle cx="{at(dot.value)}" cy="{middle:g}" r="2.5" fill="{light(fill)}" '
+            f'<circle cx="{at(dot.value)}" cy="{y + height + 3:g}" r="2.2" fill="{light(fill)}" '
             f'stroke="{light(edge)}" stroke-width="{0.7 if is_full else 1.2}"/>'
         )
     weight = ' font-weight="700"' if bar.strong else ""
     role = "strong" if bar.end is not None else "text"
-    yield text(
-        at(bar.end or 0.0), middle + 4.5, bar.text(scale), role=role, more=f'{weight} dx="7"'
-    )
+    base = y + height / 2 + 4.5
+    yield text(at(bar.end or 0.0), base, bar.text(scale), role=role, more=f'{weight} dx="7"')
 
 
 def value_bars_figure(chart: ValueBars) -> Figure:
@@ -281,7 +293,8 @@ def ceiling_bars_figure(chart: CeilingBars) -> Figure:
         [checked_range(_ceiling_bar(bar, scale, highest * _FARTHEST)) for bar in bars]
         for _, bars in chart.panels
     ]
-    largest = max((end for bars in made for bar in bars if (end := bar.end) is not None), default=1)
+    ends = (bar.farthest for bars in made for bar in bars)
+    largest = max((end for end in ends if end is not None), default=1)
     exceeded = (
         " A rate more than 5 % above its ceiling shows that this was measured too low: it is "
         "called none."

@@ -158,10 +158,11 @@ def _percentiles(
 
 def _latency_panel(panel: _Percentiles) -> str:
     values = panel.all_values()
+    names = [name for name in PERCENTILES if any(panel.values(arm, name) for arm in panel.arms)]
     scale = scale_for(Unit.SECONDS, median(values))
     span = max(max(values) / min(values), 1.6)
     frame = Frame(
-        Axis(low=-0.5, high=len(PERCENTILES) - 0.5, names=list(PERCENTILES.values())),
+        Axis(low=-0.5, high=len(names) - 0.5, names=[PERCENTILES[name] for name in names]),
         Axis(
             low=scale.shown(min(values)) / span**0.2,
             high=scale.shown(max(values)) * span**0.25,
@@ -175,7 +176,7 @@ def _latency_panel(panel: _Percentiles) -> str:
     several = sum(map(bool, panel.arms.values())) > 2  # noqa: PLR2004 - more figures would overlap
     for letter, arm in zip(panel.letters, panel.arms, strict=False):
         role, xs, ys = arm_role(letter), [], []
-        for x, name in enumerate(PERCENTILES):
+        for x, name in enumerate(names):
             found = panel.values(arm, name)
             for value in thin_marks(found, float) if len(found) > 1 else ():
                 tip = f"{letter} {PERCENTILES[name]} {scaled(value, scale, 3)} {scale.unit}"
@@ -190,8 +191,9 @@ def _latency_panel(panel: _Percentiles) -> str:
             if not several and letter == panel.letters[0]:
                 frame.label(at, y, shown)
         words.append(f"{letter}: {', '.join(number(y, 3) for y in ys)}")
-    names = ", ".join(PERCENTILES.values())
-    return frame.svg(f"{panel.title}, {names} in {scale.unit}. {'; '.join(words)}")
+    return frame.svg(
+        f"{panel.title}, {', '.join(frame.x.names)} in {scale.unit}. {'; '.join(words)}"
+    )
 
 
 def _gap_sentences(panels: Sequence[_Percentiles]) -> list[str]:

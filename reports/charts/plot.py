@@ -30,6 +30,8 @@ _PANEL, _LETTER = 280, 7
 """Pixels of the area of a panel among others, and of a letter or a digit."""
 _FEW_TICKS = 3
 """So many labels of the horizontal axis have room in a narrow chart."""
+_ROW_LETTERS, _STAGGER = 24, 12
+"""Letters of names under the axis that a telephone has room for in one row; pixels of another."""
 _GUTTERS = {4: "slim", 7: ""}
 """The classes of charts whose vertical axis has labels of at most that many characters."""
 
@@ -193,6 +195,7 @@ class Frame:
         self.x, self.y, self.height, self.right = x, y, height, right
         self.top = (_LINE_HEIGHT + 7 if title else 0 if head else 14) + head
         self._title, self._x_title = title, x_title
+        self._is_staggered = sum(map(len, x.names)) > _ROW_LETTERS
         self._area: list[str] = []
         self._over: list[str] = []
 
@@ -245,7 +248,16 @@ class Frame:
                 f'<path d="{"".join(parts)}" fill="{light(role)}" opacity="{opacity}"/>'
             )
 
-    def steps(self, edges: Array, values: Array, role: str, name: str, dash: str = "") -> None:
+    def steps(
+        self,
+        edges: Array,
+        values: Array,
+        role: str,
+        name: str,
+        *,
+        dash: str = "",
+        width: float = 1.8,
+    ) -> None:
         """Draw a value for each bin as a line; ``values`` (n,), ``edges`` (n + 1,), NaN a gap."""
         pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True)
         parts, is_open = [], False
@@ -257,7 +269,7 @@ class Frame:
             parts.append(f"V{y}" if is_open else f"M{self._px(start):.1f} {y}")
             parts.append(f"H{self._px(end):.1f}")
             is_open = True
-        self._stroke("".join(parts), role, name, dash)
+        self._stroke("".join(parts), role, name, dash, width)
 
     def line(
         self,
@@ -346,7 +358,7 @@ class Frame:
         gutter = next((name for most, name in _GUTTERS.items() if longest <= most), "broad")
         body += self._over
         body += self._x_ticks(bottom)
-        height = bottom + 20
+        height = bottom + 20 + _STAGGER * self._is_staggered
         if self._x_title:
             body.append(text("50%", height + 10, self._x_title, anchor="middle"))
             height += 16
@@ -370,9 +382,8 @@ class Frame:
             anchor = "start" if share < 0.03 else "end" if share > 0.97 else "middle"  # noqa: PLR2004 - at an end it would be cut
             also = " also" if index % 2 and len(ticks) > _FEW_TICKS and not self.x.names else ""
             shown = f"{name} {self.x.unit}".rstrip()
-            yield text(
-                share_of(share), bottom + 15, shown, anchor=anchor, more=f' class="xt{also}"'
-            )
+            y = bottom + 15 + _STAGGER * (self._is_staggered and index % 2)
+            yield text(share_of(share), y, shown, anchor=anchor, more=f' class="xt{also}"')
 
 
 class Labels:

@@ -140,7 +140,7 @@ def _draw(frame: Frame, line: StepLine, place: int, over: Scale, scale: Scale) -
     values = line.values / scale.factor
     if frame.y.log:
         values = np.where(values > 0, values, np.nan)
-    frame.steps(edges, values, role, _name(line), line.dash)
+    frame.steps(edges, values, role, _name(line), dash=line.dash)
 
 
 def _table(chart: StepLines, lines: list[StepLine], over: Scale, scale: Scale) -> Table:

@@ -6,7 +6,7 @@ Panels share their axes where their figures are comparable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from wattload.core.units import Unit
@@ -76,11 +76,11 @@ def rates_figure(name: str, subject: str, found: Sequence[Scaling]) -> Figure:
     highest = _highest(found, tops) if len(labels) == 1 else tops
     axis = label(found[0].axis)
     captions = [
-        "Lines connect the medians of valid runs, a dot is one run.",
+        "Lines connect the geometric means of valid runs, as in the ratios; a dot is one run.",
         f"{DIRECTIONS[found[0].better].capitalize()}.",
         _scales(highest) if len(labels) == 1 else "",
         *map(_ideal_caption, found),
-        *map(_ceiling_caption, found),
+        *(caption for each in found for caption in _ceiling_captions(each)),
         *("Dash-dotted, right axis: mean power of the drives." for each in found if each.watts),
     ]
     return Figure(
@@ -112,7 +112,7 @@ def _rate_panel(each: Scaling, most: float, found: Sequence[Scaling]) -> str:
         title=", ".join(filter(None, (each.panel.name or each.label, shown.unit))),
         x_title=label(each.axis),
     )
-    _draw_ceiling(frame, each, shown)
+    _draw_ceilings(frame, each, shown)
     _draw_power(frame, each)
     words = []
     for curve in each.curves:
@@ -128,9 +128,9 @@ def _rate_panel(each: Scaling, most: float, found: Sequence[Scaling]) -> str:
 
 
 def _draw_rates(frame: Frame, curve: ScaleCurve, shown: Scale) -> list[float]:
-    """Draw an arm's medians, and its runs where there are several; return the medians as shown."""
+    """Draw an arm's means, and its runs where there are several; return the means as shown."""
     role = arm_role(curve.letter)
-    ys = [shown.shown(point.median) for point in curve.points]
+    ys = [shown.shown(point.mean) for point in curve.points]
     frame.line([point.number for point in curve.points], ys, role)
     for point, y in zip(curve.points, ys, strict=True):
         for rate in point.rates if len(point.rates) > 1 else ():
@@ -141,33 +141,44 @@ def _draw_rates(frame: Frame, curve: ScaleCurve, shown: Scale) -> list[float]:
     return ys
 
 
+def _ceilings(scaling: Scaling) -> list[tuple[str, tuple[tuple[float, float], ...]]]:
+    """Return what bounds the rate, by its name: positions on the axis, and rates."""
+    found = [(scaling.ceiling_text, scaling.ceilings)] if scaling.ceilings else []
+    found += [
+        (f"{bound.name}, without storage", tuple((at.number, at.mean) for at in bound.points))
+        for bound in scaling.bounds
+    ]
+    return found
+
+
 def _highest_rate(scaling: Scaling) -> float:
     """Return the largest value of a chart of rates: with the ceilings, unless they are far off."""
     rates = [rate for curve in scaling.curves for point in curve.points for rate in point.rates]
-    ceilings = [value for _, value in scaling.ceilings]
-    near = ceilings if ceilings and min(ceilings) <= max(rates) * _NEAR else []
+    every = [[value for _, value in own] for _, own in _ceilings(scaling)]
+    near = [value for own in every if min(own) <= max(rates) * _NEAR for value in own]
     return max([*rates, *near])
 
 
-def _draw_ceiling(frame: Frame, scaling: Scaling, shown: Scale) -> None:
-    """Draw what bounds the rate as a line, where the chart reaches so high."""
-    inside = [(x, shown.shown(y)) for x, y in scaling.ceilings if shown.shown(y) <= frame.y.high]
-    xs, ys = [x for x, _ in inside], [y for _, y in inside]
-    frame.line(xs, ys, "strong", "ceiling", dash="1 4", width=2.2)
-    for x, y in inside:
-        tip = f"ceiling at {number(x, 3)}: {number(y, 3)} {shown.unit}"
-        frame.mark(x, y, "strong", tip, radius=1.6)
+def _draw_ceilings(frame: Frame, scaling: Scaling, shown: Scale) -> None:
+    """Draw what bounds the rate as lines, where the chart reaches so high."""
+    for name, own in _ceilings(scaling):
+        inside = [(x, shown.shown(y)) for x, y in own if shown.shown(y) <= frame.y.high]
+        xs, ys = [x for x, _ in inside], [y for _, y in inside]
+        frame.line(xs, ys, "strong", name, dash="1 4", width=2.2)
+        for x, y in inside:
+            tip = f"{name} at {number(x, 3)}: {number(y, 3)} {shown.unit}"
+            frame.mark(x, y, "strong", tip, radius=1.6)
 
 
-def _ceiling_caption(scaling: Scaling) -> str:
-    """Return what the line of ceilings is, or where it is if the chart does not reach it."""
-    if not scaling.ceilings:
-        return ""
-    least = min(value for _, value in scaling.ceilings)
-    if least <= _highest_rate(scaling):
-        return f"Dotted: {scaling.ceiling_text}."
-    shown = quantity(least, scaling.unit, 3)
-    return f"Above the chart, at {shown} or more: {scaling.ceiling_text}."
+def _ceiling_captions(scaling: Scaling) -> Iterator[str]:
+    """Yield what the lines of ceilings are, or where they are if the chart does not reach them."""
+    highest = _highest_rate(scaling)
+    for name, own in _ceilings(scaling):
+        least = min(value for _, value in own)
+        if least <= highest:
+            yield f"Dotted: {name}."
+        else:
+            yield f"Above the chart, at {quantity(least, scaling.unit, 3)} or more: {name}."
 
 
 def _has_ideal(scaling: Scaling) -> bool:
@@ -197,7 +208,7 @@ def _ideal_caption(scaling: Scaling) -> str:
 def _power_axis(found: Sequence[Scaling], rates: Axis) -> Axis | None:
     """Return the axis of the drives' power, the same in all panels; ``None`` without power."""
     curves = [curve for each in found for curve in each.watts]
-    most = max((point.median for curve in curves for point in curve.points), default=0.0)
+    most = max((point.mean for curve in curves for point in curve.points), default=0.0)
     return second_axis(rates, most, "W") if most > 0 else None
 
 
@@ -209,7 +220,7 @@ def _draw_power(frame: Frame, scaling: Scaling) -> None:
     for curve in scaling.watts:
         role = arm_role(curve.letter)
         xs = [point.number for point in curve.points]
-        watts = [point.median for point in curve.points]
+        watts = [point.mean for point in curve.points]
         frame.line(xs, [value * factor for value in watts], role, dash=_POWER_DASH, width=1.4)
         for x, value in zip(xs, watts, strict=True):
             tip = f"{curve.letter} at {number(x, 3)}: drives {number(value, 3)} W"
@@ -229,16 +240,16 @@ def _rate_table(found: Sequence[Scaling]) -> Table:
         for curve in each.curves:
             for point in curve.points:
                 ideal = curve.ideal(point.number) if _has_ideal(each) else None
-                kept = percent(point.median / ideal if ideal else None)
+                kept = percent(point.mean / ideal if ideal else None)
                 cells = [each.label, shown.unit, curve.name, _swept(point.number)]
-                cells.append(scaled(point.median, shown))
+                cells.append(scaled(point.mean, shown))
                 cells += [scaled(ideal, shown), kept] if has_ideal else []
                 cells += [number(_watts(each, curve, point))] if has_watts else []
                 rates = "; ".join(scaled(rate, shown) for rate in point.rates)
                 rows.append(row(*_at(found, each), *cells, rates))
     kept = "#kept of the single-drive peak" if has_peak else "#kept of ideal"
     axis = label(found[0].axis)
-    titles = [*_at_title(found), "rate", "unit", "arm", f"#{axis}", "#median"]
+    titles = [*_at_title(found), "rate", "unit", "arm", f"#{axis}", "#mean"]
     titles += ["#ideal", kept] if has_ideal else []
     titles += ["#power of the drives, W"] if has_watts else []
     return Table(columns=columns(*titles, "runs"), rows=rows, caption=f"Rates over {axis}")
@@ -248,7 +259,7 @@ def _watts(scaling: Scaling, of: ScaleCurve, at: RatePoint) -> float | None:
     """Return the power of an arm's drives at a point."""
     own = [curve for curve in scaling.watts if curve.letter == of.letter]
     points = (point for curve in own for point in curve.points if point.number == at.number)
-    return next((point.median for point in points), None)
+    return next((point.mean for point in points), None)
 
 
 def means_figure(

@@ -474,7 +474,13 @@ def _chart(
     end_s = max(track.end_s for track in tracks)
     quiet = [span for track in tracks for span in track.quiet] if unit is Unit.WATTS else []
     low_s, high_s = _span(tracks, quiet)
-    tops = [_top(each, end_s, _inside(each[0], low_s, high_s)) for each in binned]
+    # What else a device moved does not flatten the workload's own lines: it is cut off.
+    has_own = any(each.role != "device" for each in every)
+    tops = [
+        _top(bins, end_s, _inside(bins[0], low_s, high_s))
+        for each, bins in zip(every, binned, strict=True)
+        if each.role != "device" or not has_own
+    ]
     tops += [float(np.nanmax(band.upper)) for band in bands if np.isfinite(band.upper).any()]
     largest = max(tops, default=0.0) or 1.0
     scale = scale_for(unit, largest)
@@ -488,10 +494,10 @@ def _chart(
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, frame.x.low, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
-        if has_bands:
+        if has_bands and each.role != "device":
             lowest, highest = low[inside] / scale.factor, high[inside] / scale.factor
             frame.band(own, lowest, highest, each.role, 0.14)
-        frame.steps(own, mean[inside] / scale.factor, each.role, each.name, each.dash)
+        frame.steps(own, mean[inside] / scale.factor, each.role, each.name, dash=each.dash)
     words = "; ".join(f"{track.letter}: {track.summary}" for track in tracks)
     svg = frame.svg(f"{what} over time. {words}", "time")
     bins = "Lines are means of each phase."
@@ -533,9 +539,13 @@ def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
     frame.band(
         edges, lower[kept][:-1] / scale.factor, band.upper[kept][:-1] / scale.factor, role, 0.16
     )
-    frame.steps(edges, band.upper[kept][:-1] / scale.factor, role, f"{track.letter} at most", "5 3")
+    frame.steps(
+        edges, band.upper[kept][:-1] / scale.factor, role, f"{track.letter} at most", dash="5 3"
+    )
     if band.lower is not None:
-        frame.steps(edges, lower[kept][:-1] / scale.factor, role, f"{track.letter} at least", "5 3")
+        frame.steps(
+            edges, lower[kept][:-1] / scale.factor, role, f"{track.letter} at least", dash="5 3"
+        )
 
 
 def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:

@@ -17,11 +17,13 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.energy import evidence_text, is_simulated
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import CommonClock, depth, parents, phases_of
+from wattload.reports.runs.phases import CommonClock, Phase, depth, parents, phases_of
 from wattload.reports.runs.traces import PowerTrace, Signal, ThroughputTrace
 
 BIN_NS = NS_PER_S // 10
 """The bin width of the throughput trace."""
+
+_BIN_S = BIN_NS / NS_PER_S
 
 _GAP_PERIODS = 3
 """Samples further apart than this many median periods leave a gap in the line."""
@@ -355,3 +357,83 @@ def _bands(run: Run, trace: PowerTrace, clock: CommonClock) -> Iterator[Band]:
             upper=signal.value,
             evidence=evidence_by_key[signal.meter][1],
         )
+
+
+Spans = Sequence[tuple[Phase, Sequence[tuple[float, float]]]]
+"""Phases with some of their intervals, in seconds on the common clock."""
+
+
+def units_of(phases: Sequence[Phase], count: float) -> list[Spans]:
+    """Return the intervals of each unit of work, in order.
+
+    All is one unit where the phases were not entered as many times in each unit.
+    """
+    each = [len(phase.intervals_s) / count if count >= 1 else 0.0 for phase in phases]
+    if not all(own >= 1 and own.is_integer() for own in each):
+        return [[(phase, phase.intervals_s) for phase in phases]]
+    sizes = [int(own) for own in each]
+    return [
+        [
+            (phase, phase.intervals_s[index * size : (index + 1) * size])
+            for phase, size in zip(phases, sizes, strict=True)
+        ]
+        for index in range(int(count))
+    ]
+
+
+def ends_of_spans(spans: Spans) -> tuple[float, float]:
+    """Return the start of the first interval and the end of the last."""
+    intervals = [span for _, own in spans for span in own]
+    return min(start_s for start_s, _ in intervals), max(end_s for _, end_s in intervals)
+
+
+def rates_within(run: Run, spans: Spans, bins_max: int) -> tuple[Array, Array] | None:
+    """Return the rate of the application in a unit of work, reads and writes together.
+
+    Bytes are counted when an operation or a batch is complete, so they are spread back over the
+    time since the count before, or since the start of their interval. The sum over the unit is
+    exact but for bins of the trace that two intervals share, which count where most of them is.
+
+    Args:
+        run: the run.
+        spans: the intervals of the unit.
+        bins_max: the most bins, none shorter than those of the trace.
+
+    Returns:
+        Edges in seconds on the common clock, shape (bins + 1,), and bytes per second, (bins,);
+        ``None`` without a trace of these phases.
+    """
+    trace = run.traces.throughput
+    if trace is None:
+        return None
+    since_s = CommonClock(run.record).rows_ns(trace.host, trace.time_ns) / NS_PER_S
+    counts = (trace.read_bytes + trace.written_bytes).astype(np.float64)
+    start_s, end_s = ends_of_spans(spans)
+    bins = int(np.clip((end_s - start_s) // _BIN_S, 1, bins_max))
+    edges = np.linspace(start_s, end_s, bins + 1)
+    total = np.zeros_like(edges)
+    for phase, own in spans:
+        mine = trace.phase.are(phase.name)
+        for span in own:
+            total += _moved_by(edges, since_s[mine], counts[mine], span, phase)
+    if total[-1] <= 0 or end_s <= start_s:
+        return None
+    return edges, np.diff(total) / np.diff(edges)
+
+
+def _moved_by(
+    edges: Array, begin_s: Array, counts: Array, span: tuple[float, float], phase: Phase
+) -> Array:
+    """Return the bytes that an interval of a phase had moved at each edge, shape (edges,)."""
+    at = phase.intervals_s.index(span)
+    near = phase.intervals_s[max(at - 1, 0) : at + 2]
+    shared_s = [
+        np.minimum(begin_s + _BIN_S, end_s) - np.maximum(begin_s, start_s)
+        for start_s, end_s in near
+    ]
+    inside = shared_s[near.index(span)] >= np.maximum.reduce([*shared_s, np.zeros_like(begin_s)])
+    done_s, place = np.unique(np.minimum(begin_s[inside] + _BIN_S, span[1]), return_inverse=True)
+    moved = np.cumsum(np.bincount(place, counts[inside], minlength=done_s.size))
+    after = [] if done_s.size and done_s[-1] >= span[1] else [span[1]]
+    times = np.concatenate(([span[0]], done_s, after))
+    return np.interp(edges, times, np.concatenate(([0.0], moved, moved[-1:] if after else [])))

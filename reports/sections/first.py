@@ -29,13 +29,25 @@ from wattload.reports.sanitize import shortened
 from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
-from wattload.reports.stats.bars import Bars
+from wattload.reports.stats.bars import Bars, ratios_to_best
 from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
-from wattload.results.quantity import MISSING, Scale, counted, listed, number, one_unit, plus_minus
+from wattload.results.quantity import (
+    MISSING,
+    TIMES,
+    UNIT_SPACE,
+    Scale,
+    counted,
+    listed,
+    number,
+    one_unit,
+    plus_minus,
+    ratio_ends,
+    ratio_text,
+)
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]  # roles of arms are tones
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
@@ -122,7 +134,10 @@ def _repeats(subject: Subject, screen: FirstScreen) -> str:
     }
     if pairs and all(pairs):
         return _range(pairs, "alternating pair")
-    counts = {len(runs) for group in subject.groups for runs in group.arms.values()} or {0}
+    places = [points(group) for group in subject.groups]
+    counts = {len(runs) for of in places for point in of for runs in point.group.arms.values()} or {
+        0
+    }
     several = len(subject.arms) > 1 or len(subject.groups) > 1
     sessions = [
         {(run.record.comparison.session_id, run.record.comparison.interleave) for run in group.runs}
@@ -130,7 +145,9 @@ def _repeats(subject: Subject, screen: FirstScreen) -> str:
     ]
     turns = all(len(own) == 1 and own.pop()[1] == "abba" for own in sessions)
     order = ", alternating" if turns and subject.compares else ""
-    return f"{_range(counts, 'run')}{' each' if several else ''}{order}"
+    swept = {len(of) for of in places if len(of) > 1}
+    at = f" at each of {_range(swept, 'point')}" if swept else ""
+    return f"{_range(counts, 'run')}{' each' if several else ''}{at}{order}"
 
 
 def _range(counts: Collection[int], noun: str) -> str:
@@ -204,6 +221,8 @@ def _line(
         notes=[
             *([row.paths] if row.paths else []),
             *([row.loads] if row.loads else []),
+            *([ratios] if (ratios := _ratios(row)) else []),
+            *([ceilings] if (ceilings := _ceilings(row.rates)) else []),
             *([row.at] if row.at else []),
             *([row.times] if row.times else []),
             *([row.counts] if row.counts else []),
@@ -218,6 +237,28 @@ def _line(
         reason=row.grade.reason,
         evidence=row.grade.link,
     )
+
+
+def _ratios(row: VerdictRow) -> str:
+    """Return the ratios of three arms or more to the best, with their intervals."""
+    if len(row.ranking) > len(LETTERS):
+        return ""
+    letters = {bar.arm: bar.letter for bar in row.rates.bars}
+    found = ratios_to_best(row.rates, row.ranking)
+    texts = [
+        f"{letters[arm]} {ratio_text(ratio)}{TIMES}"
+        + (f" ({ratio_ends(*interval)})" if interval is not None else "")
+        for arm, (ratio, interval) in found.items()
+    ]
+    has_intervals = any(interval is not None for _, interval in found.values())
+    holds = f"; 95{UNIT_SPACE}% CI of all pairs at once" if has_intervals else ""
+    return f"ratios to {letters[row.ranking[0]]}: {', '.join(texts)}{holds}" if texts else ""
+
+
+def _ceilings(bars: Bars) -> str:
+    """Return what bounds a rate, in the unit of its bars: the same work without storage."""
+    texts = [f"{name} {number(value, 3)}" for name, value in bars.ceilings]
+    return f"without storage, in {bars.title}: {', '.join(texts)}" if texts else ""
 
 
 def _scatter(scatter: Scatter) -> Words:
@@ -352,6 +393,7 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
             for bar in ordered
         ],
         _PRINTED,
+        bars.ceilings,
     )
 
 

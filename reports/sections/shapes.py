@@ -35,7 +35,7 @@ from wattload.reports.charts.steps import (
 from wattload.reports.charts.timeline import Track
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import Run
-from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.conditions import compared_group
 from wattload.reports.stats.subject import Group, Subject, lettered, named
 from wattload.reports.stats.sweeps import panels, point_text
 from wattload.results.labels import workload_title
@@ -99,17 +99,19 @@ def _figures(
 def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any]:
     several = len(group.arms) > 1
     titles = {
-        arm: lettered(letter, arm) if several else "all runs"
+        arm: lettered(letter, arm) if several else arm if group.ceilings else "all runs"
         for letter, arm in zip(group.letters, group.arms, strict=False)
     }
     letters = dict(zip(group.arms, group.letters, strict=False))
 
-    def arms_of(at: str, arms: dict[str, Sequence[Run]]) -> Iterator[Arm[Any]]:
-        for arm, runs in arms.items():
+    def arms_of(at: str, of: Group) -> Iterator[Arm[Any]]:
+        for arm, runs in [*of.arms.items(), *of.ceilings.items()]:
             known = tuple(each for each in map(_shown_run, runs) if each is not None)
             if known and arm in letters:
                 letter = letters[arm]
                 yield Arm(letter if several else "", named(letter, arm), titles[arm], at, known)
+            elif known and arm in of.ceilings:
+                yield Arm("", arm, arm, at, known)
 
     compared = [
         each
@@ -117,10 +119,7 @@ def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any
         for point in panel.points
         for each in arms_of(
             ", ".join(filter(None, (panel.name, point_text(point)))),
-            {
-                arm: [run for run in point.group.arms.get(arm, ()) if is_compared(subject, run)]
-                for arm in group.arms
-            },
+            compared_group(subject, point.group),
         )
     ]
     traced = [
@@ -135,7 +134,7 @@ def _shown(subject: Subject, group: Group, tracks: Sequence[Track]) -> Shown[Any
         for index, track in enumerate(tracks)
         if (run := _shown_run(track.run)) is not None
     ]
-    return Shown(compared, list(arms_of("", dict(group.arms))), traced)
+    return Shown(compared, list(arms_of("", group)), traced)
 
 
 def _shown_run(run: Run) -> ShownRun[Any] | None:

@@ -24,8 +24,9 @@ from wattload.reports.runs.energy import (
 from wattload.reports.runs.phases import leading, overlap, timed_parts
 from wattload.reports.stats.comparison import Row, compare, compares_work
 from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
-from wattload.reports.stats.effects import mean_log
+from wattload.reports.stats.effects import effect
 from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule, uncertainty_of
+from wattload.reports.stats.intervals import CONFIDENCE, Demand, Interval, hull
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import ACTIVITIES, label
@@ -39,6 +40,7 @@ from wattload.results.quantity import (
     scale_for,
 )
 from wattload.results.reading import run_of, view_named, view_of
+from wattload.results.view import mean_of_known
 
 NOT_MEASURED = "not measured"
 
@@ -96,13 +98,15 @@ class Bar:
 class Bars:
     """A quantity of one workload, arm by arm; ``title`` is its unit with the basis.
 
-    ``missing`` is why no arm has a figure; empty if one has.
+    ``missing`` is why no arm has a figure; empty if one has. ``ceilings`` are the names and values
+    of what bounds a rate: the same work without storage.
     """
 
     title: str
     better: Better
     bars: tuple[Bar, ...]
     missing: str = ""
+    ceilings: tuple[tuple[str, float], ...] = ()
 
     @property
     def has_figure(self) -> bool:
@@ -427,8 +431,45 @@ def _bars(
     """
     bars = tuple(_bar(point, row, arm, shown) for arm in point.group.arms) if row else ()
     better: Better = row.quantity.better if row is not None else "neither"
-    found = Bars(title=title, better=better, bars=bars)
+    bounds = tuple(_ceilings(point, row, shown)) if row is not None else ()
+    found = Bars(title=title, better=better, bars=bars, ceilings=bounds)
     return found if found.has_figure else replace(found, missing=missing)
+
+
+def ratios_to_best(
+    bars: Bars, ranking: Sequence[str]
+) -> Mapping[str, tuple[float, Interval | None]]:
+    """Return the ratios of arms to the best of them, with intervals where the runs are enough.
+
+    The best arm is known only from the runs, so any of the k (k - 1) / 2 pairs of k arms may be
+    the one that is read. Their intervals hold together in 95 % of cases: each has the confidence
+    1 - 0.05 / pairs (Bonferroni), of single runs by Welch.
+
+    Args:
+        bars: those of a figure.
+        ranking: the arms from the best to the worst; without them there is no ratio.
+    """
+    runs = {bar.arm: [mark.value for mark in bar.marks if mark.in_mean] for bar in bars.bars}
+    demand = Demand(1 - (1 - CONFIDENCE) / max(math.comb(len(ranking), 2), 1), 1.0, len(ranking))
+    found: dict[str, tuple[float, Interval | None]] = {}
+    for arm in ranking[1:]:
+        if (each := effect(runs[ranking[0]], runs[arm])) is not None:
+            intervals = replace(each, demand=demand).demanded
+            found[arm] = each.ratio, hull(intervals) if intervals else None
+    return found
+
+
+def _ceilings(
+    point: ShownPoint, row: Row, shown: Callable[[float], float]
+) -> Iterator[tuple[str, float]]:
+    """Yield the mean of a figure over the runs of each ceiling, from the lowest."""
+    found = {}
+    for name, runs in point.compared.ceilings.items():
+        metrics = (run.record.metric(row.quantity.key) for run in runs)
+        mean = mean_of_known(each.value for each in metrics if each is not None)
+        if mean is not None:
+            found[name] = shown(mean)
+    yield from sorted(found.items(), key=lambda each: each[1])
 
 
 def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float]) -> Bar:
@@ -497,7 +538,7 @@ def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:
                 Bar(
                     arm=arm,
                     letter=point.letter(arm),
-                    value=math.exp(mean_log(own)) if own else None,
+                    value=mean_of_known(own),
                     marks=tuple(map(Mark, own)),
                     run_count=len(own),
                 )

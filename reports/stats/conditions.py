@@ -448,11 +448,14 @@ def compared_group(subject: Subject, group: Group) -> Group:
 
     Excluded runs neither prevent a comparison nor show that the arms are the same.
     """
-    arms = {
-        arm: tuple(run for run in runs if is_compared(subject, run))
-        for arm, runs in group.arms.items()
-    }
-    return replace(group, arms=arms)
+    arms, ceilings = (
+        {
+            name: tuple(run for run in runs if is_compared(subject, run))
+            for name, runs in of_group.items()
+        }
+        for of_group in (group.arms, group.ceilings)
+    )
+    return replace(group, arms=arms, ceilings=ceilings)
 
 
 @dataclass(frozen=True, slots=True)

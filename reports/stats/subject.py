@@ -24,6 +24,7 @@ from wattload.reports.stats.effects import MINIMUM_RUNS
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import counted, listed
 from wattload.results.reading import asked, view_of
+from wattload.results.view import Served
 
 NOT_SET = "not set"
 LOAD = "load"
@@ -122,12 +123,14 @@ def facts_of(record: RunRecord) -> Mapping[str, str]:
 class Group:
     """The runs of one workload, by arm; an arm without a run of it is left out.
 
-    ``page`` names all arms of the page, in their order; empty if these are all.
+    ``page`` names all arms of the page, in their order; empty if these are all. ``ceilings`` are
+    runs that read no storage, by name: they bound the rates of the arms, and are none themselves.
     """
 
     workload: str
     arms: Mapping[str, tuple[Run, ...]]
     page: tuple[str, ...] = ()
+    ceilings: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -245,12 +248,16 @@ def make_subject(
     def arm_of(run: Run) -> str:
         return merged.get(run.id) or arm_name(run.record, by)
 
+    groups, ceilings = _grouped(sided, arm_of), {}
+    for workload, members in groups.items():
+        served = {arm: all(map(_reads_no_storage, own)) for arm, own in members.items()}
+        if not all(served.values()):
+            ceilings[workload] = {arm: members[arm] for arm, is_one in served.items() if is_one}
+    bounds = {run.id for own in ceilings.values() for runs in own.values() for run in runs}
+    sided = [run for run in sided if run.id not in bounds]
     strays = _strays(sided, arm_of, run_faults)
     sided = [run for run in sided if run.id not in strays]
     arms = _arms([arm_of(run) for run in sided])
-    groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for run in sided:
-        groups[run.record.workload.name][arm_of(run)].append(run)
     return Subject(
         runs=tuple(runs),
         by=by,
@@ -258,16 +265,11 @@ def make_subject(
         groups=tuple(
             Group(
                 workload=workload,
-                arms={
-                    arm: tuple(
-                        sorted(members[arm], key=lambda run: (run.record.started_utc, run.id))
-                    )
-                    for arm in arms
-                    if arm in members
-                },
+                arms={arm: _in_time(members[arm]) for arm in arms if arm in members},
                 page=arms,
+                ceilings={name: _in_time(own) for name, own in ceilings.get(workload, {}).items()},
             )
-            for workload, members in groups.items()
+            for workload, members in _grouped(sided, arm_of).items()
         ),
         file_checks=file_checks,
         run_faults=run_faults | {name: (why, *run_faults[name]) for name, why in strays.items()},
@@ -276,6 +278,24 @@ def make_subject(
         left_out=left_out,
         merged=merged,
     )
+
+
+def _grouped(
+    runs: Sequence[Run], arm_of: Callable[[Run], str]
+) -> Mapping[str, Mapping[str, list[Run]]]:
+    """Return runs by workload and arm."""
+    found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        found[run.record.workload.name][arm_of(run)].append(run)
+    return found
+
+
+def _reads_no_storage(run: Run) -> bool:
+    return bool(asked(run.record, view_of(run.record).served, Served()).instead)
+
+
+def _in_time(runs: Sequence[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: (run.record.started_utc, run.id)))
 
 
 def _arm_runs(runs: Sequence[Run]) -> Sequence[Run]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from wattload.core.histogram import Histogram
@@ -20,7 +20,7 @@ from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, parents, phases_of, timed_parts
-from wattload.reports.stats.conditions import failed_operations
+from wattload.reports.stats.conditions import compared_group, failed_operations
 from wattload.reports.stats.subject import (
     LETTERS,
     LOAD,
@@ -35,7 +35,7 @@ from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
 from wattload.results.quantity import block_text, listed, out_of_range, quantity
 from wattload.results.reading import asked, view_named, view_of
-from wattload.results.view import Sweep, median_of_known
+from wattload.results.view import Sweep, mean_of_known
 
 Kind = LatencyKind
 PERCENTILES = {"p50": SHARES["p50_s"], "p99": SHARES["p99_s"], "p99.9": SHARES["p999_s"]}
@@ -98,15 +98,18 @@ def points(group: Group) -> tuple[Point, ...]:
     if not keys:
         return (Point("", "", None, group),)
     counts = _target_counts(group) if _PATH in keys else {}
+
+    def place(run: Run) -> tuple[str, ...]:
+        values = setting_values(run.record, keys)
+        return tuple(
+            counts.get(value, value) if key == _PATH else value
+            for key, value in zip(keys, values, strict=True)
+        )
+
     members: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     for arm, runs in group.arms.items():
         for run in runs:
-            values = setting_values(run.record, keys)
-            at = tuple(
-                counts.get(value, value) if key == _PATH else value
-                for key, value in zip(keys, values, strict=True)
-            )
-            members.setdefault(at, {}).setdefault(arm, []).append(run)
+            members.setdefault(place(run), {}).setdefault(arm, []).append(run)
     names = axis_names([_TARGETS if key == _PATH and counts else key for key in keys])
     return tuple(
         Point(
@@ -118,6 +121,11 @@ def points(group: Group) -> tuple[Point, ...]:
                 workload=group.workload,
                 arms={arm: tuple(of_arm[arm]) for arm in group.arms if arm in of_arm},
                 page=group.page or tuple(group.arms),
+                ceilings={
+                    name: own
+                    for name, runs in group.ceilings.items()
+                    if (own := tuple(run for run in runs if place(run) == at))
+                },
             ),
         )
         for at, of_arm in _in_order(members)
@@ -310,10 +318,10 @@ def _in_order(
 class LoadPoint:
     """Latency at one point of a sweep: the value swept, the rate, and percentiles in seconds.
 
-    ``rate`` is the bytes of all valid runs ÷ their seconds, or the median of a workload's own rate,
-    if its sweep has one. Mean and percentiles are of the merged histograms, ``None`` if there are
-    too few operations; a program without histograms gives a mean alone, which is then the mean
-    of its runs. ``has_failures`` is whether reads failed in a run.
+    ``rate`` is the bytes of all valid runs ÷ their seconds, or the geometric mean of a workload's
+    own rate, if its sweep has one. Mean and percentiles are of the merged histograms, ``None`` if
+    there are too few operations; a program without histograms gives a mean alone, which is then
+    the mean of its runs. ``has_failures`` is whether reads failed in a run.
     """
 
     value: str
@@ -368,7 +376,7 @@ class LoadCurves:
     @property
     def basis(self) -> str:
         """What a point is of its runs, as the caption of a table."""
-        rate = "all bytes ÷ all seconds" if self.is_of_bytes else "the median rate"
+        rate = "all bytes ÷ all seconds" if self.is_of_bytes else "the geometric mean of the rates"
         return f"Every point: {rate} of its runs; their histograms merged"
 
 
@@ -402,7 +410,7 @@ def _load_curves(subject: Subject, panel: Panel, phase: str, kind: Kind) -> Load
             runs = _valid(subject, point, arm)
             at = _load_point(point.value, runs, phase, kind)
             if at is not None and sweep is not None:
-                counted = median_of_known(asked(run.record, sweep.rate, None) for run in runs)
+                counted = mean_of_known(asked(run.record, sweep.rate, None) for run in runs)
                 at = None if counted is None else replace(at, rate=counted)
             if at is not None:
                 loaded.append(at)
@@ -506,8 +514,8 @@ class RatePoint:
     rates: tuple[float, ...]
 
     @property
-    def median(self) -> float:
-        return median(self.rates)
+    def mean(self) -> float:
+        return mean_of_known(self.rates) or 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,7 +534,7 @@ class ScaleCurve:
     def ideal(self, number: float) -> float:
         """Return the rate at ``number`` if it were proportional to the peak, or the first point."""
         first = self.points[0]
-        return (first.median / first.number if self.peak is None else self.peak) * number
+        return (first.mean / first.number if self.peak is None else self.peak) * number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -552,6 +560,7 @@ class Scaling:
     ceiling_text: str = ""
     watts: tuple[ScaleCurve, ...] = ()
     note: str = ""
+    bounds: tuple[ScaleCurve, ...] = ()
 
 
 def scalings(subject: Subject, group: Group) -> tuple[Scaling, ...]:
@@ -587,7 +596,7 @@ def _compared(subject: Subject, group: Group, sweep: Sweep[Any], scaling: Scalin
         )
     _, found = _numbered(scaling.panel.points)
     ceilings = [
-        (number, median_of_known(asked(run.record, sweep.ceiling, None) for run in runs))
+        (number, mean_of_known(asked(run.record, sweep.ceiling, None) for run in runs))
         for number, point in found
         for runs in [[run for run in point.group.runs if not subject.faults(run)]]
     ]
@@ -617,7 +626,7 @@ def _peak(subject: Subject, group: Group, sweep: Sweep[Any], letter: str) -> flo
             if rate is not None and count:
                 known.setdefault(count, []).append(rate)
         for count, own in known.items():
-            rates.setdefault(count, []).append(median(own) / count)
+            rates.setdefault(count, []).append((mean_of_known(own) or 0.0) / count)
     return max(rates.get(1) or [rate for own in rates.values() for rate in own], default=None)
 
 
@@ -637,7 +646,15 @@ def _scaling(subject: Subject, panel: Panel, of: tuple[str, Unit, Rate]) -> Scal
     if not curves:
         return None
     is_count = axis.rpartition(".")[2] in view_named(found[0][1].group.workload).parallel
-    return Scaling(axis=axis, label=name, unit=unit, is_count=is_count, curves=curves, panel=panel)
+    return Scaling(
+        axis=axis,
+        label=name,
+        unit=unit,
+        is_count=is_count,
+        curves=curves,
+        panel=panel,
+        bounds=tuple(_bounds(subject, found, rate)),
+    )
 
 
 def _numbered(found: Sequence[Point]) -> tuple[str, list[tuple[float, Point]]]:
@@ -700,11 +717,25 @@ def _scale_curves(
     subject: Subject, found: Sequence[tuple[float, Point]], rate: Rate
 ) -> Iterator[ScaleCurve]:
     for letter, name, arm in _arms(subject):
-        measured = []
-        for number, point in found:
-            values = (rate(run.record) for run in _valid(subject, point, arm))
-            rates = tuple(value for value in values if value is not None)
-            if rates:
-                measured.append(RatePoint(number=number, rates=rates))
-        if len(measured) > 1:
-            yield ScaleCurve(letter=letter, name=name, points=tuple(measured))
+        of_arm = [(number, _valid(subject, point, arm)) for number, point in found]
+        if len(measured := _rate_points(of_arm, rate)) > 1:
+            yield ScaleCurve(letter=letter, name=name, points=measured)
+
+
+def _bounds(
+    subject: Subject, found: Sequence[tuple[float, Point]], rate: Rate
+) -> Iterator[ScaleCurve]:
+    """Yield what bounds a rate over a setting: the same work without storage."""
+    valid = [(number, compared_group(subject, point.group).ceilings) for number, point in found]
+    for name in dict.fromkeys(name for _, own in valid for name in own):
+        if measured := _rate_points([(number, own.get(name, ())) for number, own in valid], rate):
+            yield ScaleCurve(letter="", name=name, points=measured)
+
+
+def _rate_points(found: Sequence[tuple[float, Sequence[Run]]], rate: Rate) -> tuple[RatePoint, ...]:
+    """Return the rates of runs at each number; a number without any is left out."""
+    known = [
+        (number, tuple(each for run in runs if (each := rate(run.record)) is not None))
+        for number, runs in found
+    ]
+    return tuple(RatePoint(number=number, rates=rates) for number, rates in known if rates)

@@ -144,7 +144,7 @@ def test_runs_that_disagree_or_that_the_page_cache_served_name_no_limit() -> Non
 
 def test_cores_are_cpu_seconds_over_seconds() -> None:
     assert cores(found(cores=2.0)) == pytest.approx(2.0)
-    assert plain(cores_text([found(cores=2.0), found(cores=4.0)])) == "3.0 CPU cores"
+    assert plain(cores_text([found(cores=2.0), found(cores=4.0)])) == "2.8 CPU cores"
     assert plain(cores_text([found(cores=1.0)])) == "1.0 CPU core"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, geometric_mean, median
 from typing import Any, Generic
 
 import numpy as np
@@ -56,9 +56,9 @@ class Arm(Generic[F]):
         parts = [self.title if self.letter or not self.at else "", self.at]
         return ", ".join(filter(None, parts))
 
-    def median(self, value: Callable[[ShownRun[F]], float | None]) -> float | None:
-        """Return the median of a figure over the runs that have it."""
-        return median_of_known(map(value, self.runs))
+    def mean(self, value: Callable[[ShownRun[F]], float | None]) -> float | None:
+        """Return the mean of a figure over the runs that have it, as ``mean_of_known``."""
+        return mean_of_known(map(value, self.runs))
 
 
 @dataclass(frozen=True)
@@ -303,6 +303,17 @@ class View(Generic[F]):
     useful_part: tuple[str, str] = ("", "")
     judges_steady: bool = False
     lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values; ``None`` without one.
+
+    It is geometric, as in the ratios of a page, or arithmetic where not all are positive.
+    """
+    known = [value for value in values if value is not None]
+    if len({*known}) <= 1:  # exact without rounding
+        return next(iter(known), None)
+    return geometric_mean(known) if min(known) > 0 else fmean(known)
 
 
 def median_of_known(values: Iterable[float | None]) -> float | None:

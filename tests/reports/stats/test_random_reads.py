@@ -75,7 +75,7 @@ def test_a_rate_has_the_pull_ceiling_and_the_power_of_the_drives() -> None:
     (rates,) = scalings(subject, subject.groups[0])
     assert rates.label == "reads per second"
     assert rates.ceilings == ((1.0, PULL_PER_S), (2.0, PULL_PER_S))
-    assert [point.median for point in rates.watts[0].points] == [DRIVE_W, 2 * DRIVE_W]
+    assert [point.mean for point in rates.watts[0].points] == [DRIVE_W, 2 * DRIVE_W]
 
 
 def test_the_ideal_over_targets_is_the_best_rate_of_a_single_drive() -> None:
@@ -118,15 +118,18 @@ def test_requests_and_reads_of_drives_are_curves_over_the_same_reads_per_second(
     assert set(found) == {"read", "request"}
     reads, requests = found["read"].points[0], found["request"].points[0]
     (rates,) = scalings(subject, subject.groups[0])
-    assert reads.rate == requests.rate == rates.curves[0].points[0].median
+    assert reads.rate == requests.rate == rates.curves[0].points[0].mean
     assert reads.mean_s < requests.mean_s
 
 
-def test_runs_of_one_label_that_read_a_table_and_drives_are_two_arms() -> None:
+def test_runs_of_one_label_that_read_a_table_are_a_ceiling_of_those_that_read_drives() -> None:
     runs = [
         random_run(name=engine, engine=engine, label="A", repeat=n)
         for n, engine in enumerate(ENGINES)
     ]
-    assert make_subject(runs).arms == ("memory", "storage")
+    subject = make_subject(runs)
+    assert subject.arms == ("storage",)
+    assert [*subject.groups[0].ceilings] == ["memory"]
+    assert make_subject(runs[:1]).arms == ("A",)
     other = random_run(name="other", label="B", repeat=2)
-    assert make_subject([*runs, other]).arms == ("A (memory)", "A (storage)", "B")
+    assert make_subject([*runs, other]).arms == ("A (storage)", "B")

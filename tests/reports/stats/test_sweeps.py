@@ -128,8 +128,8 @@ def test_ideal_scaling_grows_in_proportion_from_the_first_point(swept: list[Run]
     found = scalings(subject, subject.groups[0])
     assert all(each.is_count for each in found)
     curve = found[0].curves[0]
-    assert curve.ideal(1.0) == curve.points[0].median
-    assert curve.ideal(8.0) == pytest.approx(8 * curve.points[0].median)
+    assert curve.ideal(1.0) == curve.points[0].mean
+    assert curve.ideal(8.0) == pytest.approx(8 * curve.points[0].mean)
 
 
 def test_operations_per_second_are_those_that_were_timed(swept: list[Run]) -> None:

@@ -67,7 +67,7 @@ from wattload.results.view import (
     Shown,
     ShownRun,
     View,
-    median_of_known,
+    mean_of_known,
 )
 from wattload.results.view import TracedRun as AnyTraced
 
@@ -136,13 +136,13 @@ def _stage_share(stage: str) -> Callable[[Run], float | None]:
 
 
 def _arms(arms: Mapping[str, Sequence[Run]]) -> str:
-    """Return what each arm spent its steps on, in the median, and where it trained.
+    """Return what each arm spent its steps on, in the mean, and where it trained.
 
     For example ``A: aggregation 81 % of the time, overlapped; B: ... · trained on the GPU``.
     """
     texts, trainers = [], {}
     for name, runs in arms.items():
-        share = median_of_known(map(_stage_share(AGGREGATION), runs))
+        share = mean_of_known(map(_stage_share(AGGREGATION), runs))
         if share is None:
             continue
         ahead = ", overlapped" if any(run.facts.is_ahead for run in runs) else ""
@@ -175,11 +175,11 @@ def longest_stage(runs: Sequence[Run]) -> tuple[str, float | None]:
     if len(longest) != 1:
         return listed([stage for stage in STAGES if stage in longest], "or"), None
     stage = longest.pop()
-    share = median_of_known(map(_stage_share(stage), runs))
+    share = mean_of_known(map(_stage_share(stage), runs))
     words = f"{stage}, {percent(share, 2)} of the time"
     if stage != AGGREGATION:
         return words, None
-    reached = median_of_known(
+    reached = mean_of_known(
         divided(storage_rows_per_s(run), run.facts.ceilings.engine_rows_per_s) for run in runs
     )
     if reached is not None and reached > CEILING_ERROR:
@@ -300,13 +300,14 @@ def _memory_remarks(every: Sequence[GraphFacts]) -> Iterator[str]:
             yield f"Memory of the host was limited to {of} by {words}."
 
 
-def _typical(arm: GraphArm) -> ShownRun[GraphFacts]:
-    """Return the run with the median step, the faster of two.
-
-    Its stages sum to its step; medians of each stage over runs need not.
-    """
-    ordered = sorted(arm.runs, key=step_s)
-    return ordered[(len(ordered) - 1) // 2]
+def _stage_parts(arm: GraphArm, whole_s: float) -> list[Part]:
+    """Return the stages of a step: their shares of the steps of all runs, of the mean step."""
+    sums: dict[str, float] = {}
+    for run in arm.runs:
+        for stage, seconds in run.facts.stages_s.items():
+            sums[stage] = sums.get(stage, 0.0) + seconds / run.facts.steps
+    every_s = sum(map(step_s, arm.runs))
+    return [Part(stage, seconds / every_s * whole_s) for stage, seconds in sums.items()]
 
 
 def _stages(arms: Sequence[GraphArm]) -> PartBars:
@@ -315,11 +316,13 @@ def _stages(arms: Sequence[GraphArm]) -> PartBars:
     Serial stages sum to the step, with what is between them as another part. Overlapped stages
     take more than the step, which is marked.
     """
-    runs = [_typical(arm) for arm in arms]
+    means_s = [arm.mean(step_s) or 0.0 for arm in arms]
     has_ahead = [any(run.facts.is_ahead for run in arm.runs) for arm in arms]
     caption = ["Seconds per step."]
     if any(len(arm.runs) > 1 for arm in arms):
-        caption = ["Seconds per step of each arm's run with the median step (of two, the faster)."]
+        caption = [
+            "The geometric mean of the runs' steps, by the stages' shares of all their time."
+        ]
     if not all(has_ahead):
         caption.append("Serial stages sum to the step; other is the time between them.")
     if any(has_ahead):
@@ -339,12 +342,11 @@ def _stages(arms: Sequence[GraphArm]) -> PartBars:
         bars=[
             PartBar(
                 label=f"{arm.words}, overlapped" if is_ahead else arm.words,
-                parts=[Part(stage, seconds / run.facts.steps)
-                       for stage, seconds in run.facts.stages_s.items()],
-                whole=step_s(run),
+                parts=_stage_parts(arm, mean_s),
+                whole=mean_s,
                 overlaps=is_ahead,
             )
-            for arm, run, is_ahead in zip(arms, runs, has_ahead, strict=True)
+            for arm, mean_s, is_ahead in zip(arms, means_s, has_ahead, strict=True)
         ],
     )  # fmt: skip
 
@@ -358,8 +360,8 @@ def _rates(arms: Sequence[GraphArm]) -> CeilingBars:
         return CeilingBar(
             letter=arm.letter,
             label=arm.words,
-            value=arm.median(rate),
-            ceiling=arm.median(ceiling),
+            value=arm.mean(rate),
+            ceiling=arm.mean(ceiling),
             ceiling_name=name,
             reason="unknown with the page cache",
         )
@@ -388,7 +390,7 @@ def _rates(arms: Sequence[GraphArm]) -> CeilingBars:
 
 
 def _shown(value: Value, unit: Unit) -> Callable[[GraphArm], str]:
-    return lambda arm: quantity(arm.median(value), unit, 3)
+    return lambda arm: quantity(arm.mean(value), unit, 3)
 
 
 def _sheet(
@@ -418,7 +420,7 @@ def _costs(arms: Sequence[GraphArm]) -> Sheet:
         ("step", _shown(step_s, Unit.SECONDS)),
         (
             "aggregation, share of the stages",
-            lambda arm: percent(arm.median(_stage_share(AGGREGATION))),
+            lambda arm: percent(arm.mean(_stage_share(AGGREGATION))),
         ),
         ("CPU s per million rows", _shown(cpu_s_per_million_rows, Unit.SECONDS)),
         ("drive, per step", _joules(drive, steps)),
@@ -436,8 +438,9 @@ def _costs(arms: Sequence[GraphArm]) -> Sheet:
         "Time, CPU and energy",
         arms,
         facts,
-        "Medians of valid runs. Rows are those of all batches, wherever they came from. Energies "
-        f"of drives and GPUs are in the window, and never added.{drives}{_epoch_text(runs)}",
+        "Geometric means of valid runs. Rows are those of all batches, wherever they came from. "
+        "Energies of drives and GPUs are in the window, and never added."
+        f"{drives}{_epoch_text(runs)}",
     )
 
 
@@ -453,7 +456,7 @@ def _epoch_text(runs: Sequence[Run]) -> str:
 def _rows_sheet(arms: Sequence[GraphArm]) -> Sheet:
     def share(name: str) -> Callable[[GraphArm], str]:
         return lambda arm: percent(
-            arm.median(
+            arm.mean(
                 lambda run: (
                     None if (count := getattr(run.facts, name)) is None else count / run.facts.rows
                 )
@@ -461,7 +464,7 @@ def _rows_sheet(arms: Sequence[GraphArm]) -> Sheet:
         )
 
     facts: list[Fact[GraphArm]] = [
-        ("rows per step", lambda arm: whole(arm.median(lambda r: r.facts.rows / r.facts.steps))),
+        ("rows per step", lambda arm: whole(arm.mean(lambda r: r.facts.rows / r.facts.steps))),
         ("from the host's memory", share("host_rows")),
         ("from the GPU's cache", share("cache_rows")),
         ("merged with a read under way", share("merged_rows")),
@@ -470,11 +473,11 @@ def _rows_sheet(arms: Sequence[GraphArm]) -> Sheet:
             "drive bytes per step",
             _shown(lambda run: run.facts.storage_bytes / run.facts.steps, Unit.BYTES),
         ),
-        ("drive bytes ÷ row bytes", lambda arm: number(arm.median(amplification), 3)),
+        ("drive bytes ÷ row bytes", lambda arm: number(arm.mean(amplification), 3)),
         (
             "major faults per step",
             lambda arm: whole(
-                arm.median(
+                arm.mean(
                     lambda run: (
                         run.facts.major_faults / run.facts.steps if run.facts.major_faults else None
                     )
@@ -498,13 +501,13 @@ def _memory_sheet(arms: Sequence[GraphArm]) -> Sheet:
         return _shown(lambda run: getattr(run.facts.memory, name), Unit.BYTES)
 
     def budget(arm: GraphArm) -> str:
-        share = arm.median(lambda run: run.facts.memory.share)
+        share = arm.mean(lambda run: run.facts.memory.share)
         return f"{size('budget_bytes')(arm)} ({percent(share, 2)})"
 
     def left(arm: GraphArm) -> str:
         if any(run.facts.memory.method == DROPPED for run in arm.runs):
             return "dropped before each step"
-        return quantity(arm.median(lambda run: left_bytes(run.facts.memory)), Unit.BYTES, 3)
+        return quantity(arm.mean(lambda run: left_bytes(run.facts.memory)), Unit.BYTES, 3)
 
     facts: list[Fact[GraphArm]] = [
         ("features", _shown(lambda run: run.facts.feature_bytes, Unit.BYTES)),
@@ -563,10 +566,10 @@ def _profile(shown: Shown[GraphFacts]) -> Iterator[Shape]:
 
     facts: list[Fact[GraphArm]] = [
         ("source", lambda arm: listed(unique(p.seen.source or "none" for p in _profiles(arm)))),
-        ("reads per step", lambda arm: whole(arm.median(per_step(lambda p: p.seen.reads)))),
+        ("reads per step", lambda arm: whole(arm.mean(per_step(lambda p: p.seen.reads)))),
         ("mean size", _shown(_of_profile(lambda p: p.seen.mean_read_bytes), Unit.BYTES)),
-        ("mean depth", lambda arm: number(arm.median(_of_profile(lambda p: p.seen.mean_depth)), 3)),
-        ("highest depth", lambda arm: whole(arm.median(_of_profile(lambda p: p.seen.peak_depth)))),
+        ("mean depth", lambda arm: number(arm.mean(_of_profile(lambda p: p.seen.mean_depth)), 3)),
+        ("highest depth", lambda arm: whole(arm.mean(_of_profile(lambda p: p.seen.peak_depth)))),
         ("bytes per step", _shown(per_step(lambda p: p.seen.read_bytes), Unit.BYTES)),
         ("by the loader's own count", _shown(per_step(lambda p: p.own_read_bytes), Unit.BYTES)),
         (
@@ -663,7 +666,7 @@ def _sizes(arms: Sequence[GraphArm]) -> PartBars | None:
                 label=arm.words,
                 parts=[Part(words, reads) for words, reads in own.items()],
                 note=f"mean {quantity(mean, Unit.BYTES, 3)}"
-                if (mean := arm.median(_of_profile(lambda p: p.seen.mean_read_bytes)))
+                if (mean := arm.mean(_of_profile(lambda p: p.seen.mean_read_bytes)))
                 else "",
             )
             for arm, own in drawn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import median
 
 from wattload.core.power import Scope
 from wattload.core.record.results import Latency
@@ -80,7 +79,7 @@ from wattload.results.view import (
     Shown,
     Sweep,
     View,
-    median_of_known,
+    mean_of_known,
 )
 
 NOTHING_READ = "no storage was read"
@@ -181,17 +180,17 @@ def _is_of_page_cache(run: Run) -> bool:
 
 
 def page_cache_text(runs: Sequence[Run]) -> str:
-    """Return what share of the reads the page cache served, in the median; empty if unknown.
+    """Return what share of the reads the page cache served, in the mean; empty if unknown.
 
     For example ``the page cache served over 99.9 % of the pages``.
     """
-    share = median_of_known(run.facts.resident_fraction for run in runs)
+    share = mean_of_known(run.facts.resident_fraction for run in runs)
     return "" if share is None else f"the page cache served {percentages(share)} of the pages"
 
 
 def cores_text(runs: Sequence[Run]) -> str:
-    """Return how many CPU cores the reader kept at work, in the median: ``2.1 CPU cores``."""
-    shown = number(median(map(cores, runs)), 2)
+    """Return how many CPU cores the reader kept at work, in the mean: ``2.1 CPU cores``."""
+    shown = number(mean_of_known(map(cores, runs)), 2)
     return f"{shown}{UNIT_SPACE}CPU core{'' if shown == '1.0' else 's'}"
 
 
@@ -261,9 +260,9 @@ def limit_text(runs: Sequence[Run]) -> str:
     word = words.pop() if len(words) == 1 else ""
     if not word or (word == STORAGE and any(map(_is_of_page_cache, runs))):
         return ""
-    of_link = median_of_known(ceiling_shares(run)[0] for run in runs)
-    of_queue = median_of_known(ceiling_shares(run)[1] for run in runs)
-    busy = median_of_known(map(busiest, runs))
+    of_link = mean_of_known(ceiling_shares(run)[0] for run in runs)
+    of_queue = mean_of_known(ceiling_shares(run)[1] for run in runs)
+    busy = mean_of_known(map(busiest, runs))
     if word == LINK and of_link is not None:
         has_several = any(len(run.facts.ranks) > 1 for run in runs)
         name, of = ("the links of the GPUs", "their") if has_several else ("the GPU's link", "its")
@@ -412,7 +411,7 @@ def _best(arms: Sequence[ReadArm]) -> list[ReadArm]:
     return [
         max(
             (arm for arm in arms if arm.title == title),
-            key=lambda arm: arm.median(reads_per_s) or 0,
+            key=lambda arm: arm.mean(reads_per_s) or 0,
         )
         for title in unique(arm.title for arm in arms)
     ]
@@ -491,28 +490,28 @@ def _costs(arms: Sequence[ReadArm], caption: str, *, noted: bool = True) -> Grid
     The first table of a page is ``noted`` with what its columns mean.
     """
     has_points = any(arm.at for arm in arms)
-    has_cache = any(arm.median(hit_rate) is not None for arm in arms)
-    rates = scale_for(Unit.SAMPLES_PER_SECOND, *(arm.median(reads_per_s) for arm in arms))
+    has_cache = any(arm.mean(hit_rate) is not None for arm in arms)
+    rates = scale_for(Unit.SAMPLES_PER_SECOND, *(arm.mean(reads_per_s) for arm in arms))
     energies = [
         (name, value)
         for name, value in (("drives", _joules(Scope.DRIVE)), ("GPUs", _joules(Scope.GPU)))
-        if any(arm.median(value) is not None for arm in arms)
+        if any(arm.mean(value) is not None for arm in arms)
     ]
     rows = []
     for arm in arms:
-        delivered = arm.median(delivered_bytes_per_s)
+        delivered = arm.mean(delivered_bytes_per_s)
         rows.append(
             (
                 *([arm.at] if has_points else []),
                 arm.title,
-                scaled(arm.median(reads_per_s), rates, 3),
+                scaled(arm.mean(reads_per_s), rates, 3),
                 _in(delivered, GB),
                 _in(delivered, GIB),
-                *([percent(arm.median(hit_rate))] if has_cache else []),
-                number(arm.median(cores), 3),
-                number(arm.median(cpu_s_per_million), 3),
-                scaled(arm.median(lambda run: divided(reads_per_s(run), cores(run))), rates, 3),
-                *(_in(arm.median(value), 1 / MILLION) for _, value in energies),
+                *([percent(arm.mean(hit_rate))] if has_cache else []),
+                number(arm.mean(cores), 3),
+                number(arm.mean(cpu_s_per_million), 3),
+                scaled(arm.mean(lambda run: divided(reads_per_s(run), cores(run))), rates, 3),
+                *(_in(arm.mean(value), 1 / MILLION) for _, value in energies),
                 limit_text(arm.runs) or "unknown",
             )
         )
@@ -527,9 +526,10 @@ def _costs(arms: Sequence[ReadArm], caption: str, *, noted: bool = True) -> Grid
     )
     drives = f" Drives: {listed(evidence)}." if evidence else ""
     note = (
-        "Medians of valid runs. Bytes are those delivered. CPU cores are the CPU seconds of the "
-        "reader's process ÷ seconds: pollers, and requesters where they are on the CPU. Energies "
-        f"of drives and GPUs are in the window, and never added.{drives}{hits}{_ceilings(arms)}"
+        "Geometric means of valid runs. Bytes are those delivered. CPU cores are the CPU seconds "
+        "of the reader's process ÷ seconds: pollers, and requesters where they are on the CPU. "
+        f"Energies of drives and GPUs are in the window, and never added.{drives}{hits}"
+        f"{_ceilings(arms)}"
     )
     return Grid(
         columns=(
@@ -558,7 +558,7 @@ def _ceilings(arms: Sequence[ReadArm]) -> str:
         known = [
             f"{name} {number(value / MILLION, 3)} M/s"
             for name, fact in (("the queue", "queue_per_s"), ("the link", "pull_per_s"))
-            if (value := arm.median(_total(fact))) is not None
+            if (value := arm.mean(_total(fact))) is not None
         ]
         words += [f"{arm.title}, {' and '.join(known)}"] if known else []
     return f" By themselves, just before: {'; '.join(words)}." if words else ""
@@ -577,7 +577,7 @@ def _peaks(arms: Sequence[ReadArm]) -> ValueBars | None:
     peaks: dict[tuple[str, str, str], tuple[float, ReadArm]] = {}
     for arm in arms:
         links = {link for run in arm.runs for link in _links(run)}
-        rate = arm.median(_rate_of_drive)
+        rate = arm.mean(_rate_of_drive)
         if len(links) != 1 or rate is None:
             continue
         key = (*links.pop(), arm.letter)
@@ -588,7 +588,7 @@ def _peaks(arms: Sequence[ReadArm]) -> ValueBars | None:
     return ValueBars(
         name="links",
         title="peak of one drive by PCIe generation",
-        caption="The fastest point of each arm: the median of its valid runs ÷ its drives.",
+        caption="The fastest point of each arm: the mean of its valid runs ÷ its drives.",
         what="reads of a drive",
         unit=Unit.SAMPLES_PER_SECOND,
         columns=("link", "drive", "arm", "at"),
@@ -624,7 +624,7 @@ def _rate_of_drive(run: Run) -> float | None:
 def _by_gpu(arms: Sequence[ReadArm], shown: Shown[ReadFacts]) -> Grid | None:
     """Return the reads of each GPU at the fastest point of each arm."""
     rows = []
-    scale = scale_for(Unit.SAMPLES_PER_SECOND, *(arm.median(reads_per_s) for arm in arms))
+    scale = scale_for(Unit.SAMPLES_PER_SECOND, *(arm.mean(reads_per_s) for arm in arms))
     for arm in arms:
         of_gpu: dict[str, list[tuple[RankReads, ReadFacts]]] = {}
         for run in arm.runs:
@@ -632,13 +632,15 @@ def _by_gpu(arms: Sequence[ReadArm], shown: Shown[ReadFacts]) -> Grid | None:
                 if rank.gpu is not None:
                     of_gpu.setdefault(rank.gpu.address, []).append((rank, run.facts))
         rates = {
-            address: median([rank.reads_per_s for rank, _ in own])
+            address: mean_of_known(rank.reads_per_s for rank, _ in own) or 0.0
             for address, own in of_gpu.items()
         }
         for address, own in sorted(of_gpu.items()):
             rank, facts = own[0]
-            blocks = median([_delivered_of(rank) / rank.seconds for rank, _ in own])
-            delivered = None if facts.engine == NULL else blocks * facts.settings.block_bytes
+            blocks = mean_of_known(_delivered_of(rank) / rank.seconds for rank, _ in own)
+            delivered = None
+            if facts.engine != NULL and blocks is not None:
+                delivered = blocks * facts.settings.block_bytes
             gpu = rank.gpu
             about = f"{gpu.name or 'GPU'}, {node_text(gpu.node)}" if gpu is not None else ""
             rows.append(
@@ -669,14 +671,14 @@ def _delivered_of(rank: RankReads) -> int:
 
 def _by_poller(arms: Sequence[ReadArm], shown: Shown[ReadFacts]) -> Grid | None:
     """Return the reads of each poller and its time at work, at the fastest point of each arm."""
-    scale = scale_for(Unit.SAMPLES_PER_SECOND, *(arm.median(reads_per_s) for arm in arms))
+    scale = scale_for(Unit.SAMPLES_PER_SECOND, *(arm.mean(reads_per_s) for arm in arms))
     rows = [
         (
             arm.title,
             whole(index),
             whole(own[0][0].rank),
-            scaled(median(poller.answered / rank.seconds for rank, poller in own), scale, 3),
-            percent(median(poller.busy_s / rank.seconds for rank, poller in own), 2),
+            scaled(mean_of_known(poller.answered / rank.seconds for rank, poller in own), scale, 3),
+            percent(mean_of_known(poller.busy_s / rank.seconds for rank, poller in own), 2),
         )
         for arm in arms
         for index, own in enumerate(zip(*(run.facts.pollers for run in arm.runs), strict=False))
@@ -729,7 +731,7 @@ def _of_files(
     found: Sequence[tuple[RankReads, FileReads]],
     value: Callable[[RankReads, FileReads], float | None],
 ) -> float | None:
-    return median_of_known(value(*each) for each in found)
+    return mean_of_known(value(*each) for each in found)
 
 
 VIEW = View[ReadFacts](

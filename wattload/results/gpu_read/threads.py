@@ -144,7 +144,7 @@ def _closing(shown: Shown[ReadFacts]) -> Iterator[Shape]:
         return divided(run.facts.cpu_s, run.facts.drive_bytes)
 
     def text(value: Value, unit: Unit) -> Callable[[ReadArm], str]:
-        return lambda arm: quantity(arm.median(value), unit, 3)
+        return lambda arm: quantity(arm.mean(value), unit, 3)
 
     facts: list[Fact[ReadArm]] = [
         (
@@ -163,8 +163,9 @@ def _closing(shown: Shown[ReadFacts]) -> Iterator[Shape]:
             shown.arms,
             [arm.words for arm in shown.arms],
             facts,
-            "Medians of valid runs. Energies of drives, GPUs and the node are in the window, and "
-            "never added: a node's includes the others. The CPU time of a load is left out.",
+            "Geometric means of valid runs. Energies of drives, GPUs and the node are in the "
+            "window, and never added: a node's includes the others. The CPU time of a load is left "
+            "out.",
         )
         yield Group(title="CPU time and energy per GB", shapes=[found])
     yield from machine(shown)
