@@ -1,0 +1,158 @@
+"""In the guest: every command of docs/day-one.md, in the order of the page, on two virtual drives.
+
+What a command prints is compared with what the page shows: each line shown is among the lines
+printed, in this order, with any numbers. The lab differs from the page in these things alone:
+
+- ``LAB_NAMES``: the drives have other names, and one block of theirs is formatted at a hundred
+  times its speed;
+- ``LAB_SETTINGS``: each run is as small as an emulated processor and drives of some MB/s need.
+
+The transcript comes to ``day-one.txt`` in the lab's ``out``, and the runs to ``day-one``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.docs.commands import ROOT, Shown, shown_on
+from tests.lab.connect import attach_virtual
+from tests.lab.virtual_runs import (
+    CHECK_FAILED,
+    FINISHED,
+    OUT,
+    PREPARING,
+    VIRTUAL,
+    VirtualDrive,
+    controller,
+    find_node,
+)
+from tests.lab.virtual_ssd.design import GEN4, GEN5
+from tests.run.running import call_here
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.lab_long,
+    pytest.mark.skipif(not VIRTUAL, reason="runs in the guest of `make lab-all`"),
+]
+
+PAGE = ROOT / "docs" / "day-one.md"
+PAGE_DRIVES = ("nvme0", "nvme1")
+LAB_SETTINGS = (
+    "scale=demo",
+    "workload.checkpoint_count=2",
+    "power.allow_system_drive=true",
+    "power.period_s=0.25",
+    "power.idle_s=2",
+    "power.quiet_s=1",
+    "power.rest_max_s=4",
+    "power.idle_after_s=6",
+)
+STATE = "/run/wattload-state-day-one"
+
+
+@pytest.fixture(scope="module")
+def drives(tmp_path_factory: pytest.TempPathFactory) -> tuple[VirtualDrive, ...]:
+    """Two drives, connected and empty."""
+    made = []
+    for design, mount_point in ((GEN5, "/mnt/a"), (GEN4, "/mnt/b")):
+        folder = tmp_path_factory.mktemp(design.serial)
+        attach_virtual(folder, design)
+        made.append(
+            VirtualDrive(serial=design.serial, folder=folder, mount_point=Path(mount_point))
+        )
+    return tuple(made)
+
+
+def test_every_command_prints_what_the_page_shows(
+    drives: tuple[VirtualDrive, ...], tmp_path: Path
+) -> None:
+    """One test, since later commands need what earlier ones made."""
+    names = _lab_names(drives)
+    (OUT / "day-one.txt").write_text("")
+    for shown in shown_on(PAGE):
+        printed = "".join(_typed(command, names, drives, tmp_path) for command in shown.commands)
+        _compare(shown, printed)
+
+
+def _lab_names(drives: tuple[VirtualDrive, ...]) -> dict[str, str]:
+    """Return the guest's name of each node and controller that the page names, longest first."""
+    nodes = {f"/dev/{page}n1": str(find_node(each.serial)) for page, each in _pairs(drives)}
+    return nodes | {page: controller(each.serial) for page, each in _pairs(drives)}
+
+
+def _pairs(drives: tuple[VirtualDrive, ...]) -> Iterator[tuple[str, VirtualDrive]]:
+    return zip(PAGE_DRIVES, drives, strict=True)
+
+
+def _typed(
+    command: str, names: dict[str, str], drives: tuple[VirtualDrive, ...], desk: Path
+) -> str:
+    """Return what a command of the page prints in the guest, with the page's names of drives."""
+    typed = [_renamed(word, names) for word in shlex.split(command)]
+    match typed:
+        case ["wattload", *words]:
+            status, printed = _wattload(words, desk)
+            assert status in (FINISHED, CHECK_FAILED), printed
+        case [first, *_]:
+            with _fast(drives) if first == "mkfs.ext4" else _as_they_are():
+                done = subprocess.run(typed, capture_output=True, text=True, check=False)
+            printed = done.stdout + done.stderr
+            assert done.returncode == 0, printed
+        case _:
+            raise AssertionError(f"no command: {command!r}")
+    with (OUT / "day-one.txt").open("a") as transcript:
+        transcript.write(f"$ {shlex.join(typed)}\n{printed}\n")
+    return printed
+
+
+def _wattload(words: list[str], desk: Path) -> tuple[int, str]:
+    """Run within this process: an emulated processor would import for longer than it measures."""
+    more = LAB_SETTINGS if words[0] == "run" else ()
+    words = [word for word in words if word not in more]
+    done = call_here(desk, *words, *more, WATTLOAD_STATE_DIR=STATE)
+    if (desk / "runs").exists():  # what a failed test judged can be looked at
+        shutil.copytree(desk / "runs", OUT / "day-one", dirs_exist_ok=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def _renamed(word: str, names: dict[str, str]) -> str:
+    for page, lab in names.items():
+        if page in word:
+            return word.replace(page, lab)
+    return word
+
+
+@contextmanager
+def _fast(drives: tuple[VirtualDrive, ...]) -> Iterator[None]:
+    for drive in drives:
+        drive.ask("speed", factor=PREPARING)
+    yield
+    for drive in drives:
+        drive.ask("speed", factor=1.0)
+
+
+@contextmanager
+def _as_they_are() -> Iterator[None]:
+    yield
+
+
+def _compare(shown: Shown, printed: str) -> None:
+    """Each line that the page shows is among the lines printed, in this order."""
+    lines = iter([_masked(line) for line in printed.splitlines()])
+    for line in shown.output:
+        assert any(each == _masked(line) for each in lines), f"{line!r} is not in:\n{printed}"
+
+
+def _masked(line: str) -> str:
+    """Return a line without its numbers, units of SI, names of devices, and alignment."""
+    line = re.sub(r"nvme\d+(n\d+)?", "nvme#", line)
+    line = re.sub(r"\d[\d.,:]*( ?[kMGTmµn]?(?=(B|B/s|s|J|W|Wh)\b))?", "#", line)
+    return " ".join(line.split())
