@@ -22,7 +22,7 @@ from wattload.reports.sections.claims import claims_section
 from wattload.reports.sections.first import byline, failed_check, first_section, heading, title
 from wattload.reports.sections.hosts import hosts_section
 from wattload.reports.sections.machine import conditions_section
-from wattload.reports.sections.power import cumulative_section, states_section
+from wattload.reports.sections.power import energy_section, states_section
 from wattload.reports.sections.provenance import inputs_section, method_section
 from wattload.reports.sections.ratios import noise_section
 from wattload.reports.sections.runs import runs_section
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 AFTER_WORKLOADS: tuple[Callable[[Subject], Section | None], ...] = (
     hosts_section,
-    cumulative_section,
+    energy_section,
     states_section,
     trust_section,
     noise_section,

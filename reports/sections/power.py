@@ -1,4 +1,4 @@
-"""Power over a page: cumulative energy by arm, power states and temperatures; and of whole runs.
+"""Power over a page: by rate, over time, by power state, with temperatures; and of whole runs.
 
 A run has power outside of its phases: the whole run by source, and idle before and after it.
 """
@@ -14,6 +14,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
     Cell,
+    Figure,
     FigureRow,
     Paragraph,
     Section,
@@ -23,18 +24,23 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.charts.arms import observed_states, states_figure
+from wattload.reports.charts.efficiency import Spot, efficiency_figure, spot
 from wattload.reports.charts.timeline import energy_figure
 from wattload.reports.runs.compact import highest_temperature_k
+from wattload.reports.runs.energy import every_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import figure_evidence_text, source_facts
 from wattload.reports.sections.first import tracks_of, with_choice
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
 from wattload.reports.sections.wording import anchor, device_text, unique
-from wattload.reports.stats.conditions import compared_group, is_compared
+from wattload.reports.stats.bars import shown_point
+from wattload.reports.stats.conditions import compared_group, is_compared, is_energy_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
+from wattload.reports.stats.summary import rate_scale
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
-from wattload.results.quantity import MISSING, counted, listed, percent, quantity
+from wattload.results.quantity import MISSING, counted, listed, one_unit, percent, quantity
+from wattload.results.reading import view_named
 from wattload.results.view import median_of_known
 
 _INTEGRATING = "integral"
@@ -46,9 +52,10 @@ Key = tuple[str, str, str, Moment]
 """Host, device, source, and which of the idle baselines."""
 
 
-def cumulative_section(subject: Subject) -> Section | None:
-    """Return the energy since the timed start, by arm; ``None`` where no power is known."""
-    figures = [
+def energy_section(subject: Subject) -> Section | None:
+    """Return power against rate, and the energy since the timed start; ``None`` without power."""
+    spots = [figure for group in subject.groups if (figure := _efficiency(subject, group))]
+    sums = [
         with_choice(
             energy_figure(
                 f"{anchor('energy', group.workload)}-chart",
@@ -62,10 +69,38 @@ def cumulative_section(subject: Subject) -> Section | None:
         for group in subject.groups
         for tracks in [tracks_of(subject, group)]
     ]
-    drawn = [figure for figure in figures if figure is not None]
-    if not drawn:
+    rows = [FigureRow(own) for found in (spots, sums) if (own := [*filter(None, found)])]
+    return Section(anchor="energy", title="Energy", blocks=rows) if rows else None
+
+
+def _efficiency(subject: Subject, group: Group) -> Figure | None:
+    """Return the power and the rate of each run whose energy counts, at every point of a sweep.
+
+    What a joule pays for in some workloads is not bytes.
+    """
+    if len(subject.arms) > len(LETTERS) or view_named(group.workload).joule is not None:
         return None
-    return Section(anchor="cumulative-energy", title="Cumulative energy", blocks=[FigureRow(drawn)])
+    shown = shown_point(subject, group)
+    arms: dict[str, list[Spot]] = {arm: [] for arm in group.arms}
+    for point in points(group):
+        for arm, runs in point.group.arms.items():
+            energies = (
+                (run.id, energy)
+                for run in runs
+                if is_energy_compared(subject, run)
+                for energy in every_energy(run.record)
+                if energy.phase == shown.energy_phase
+            )
+            found = (spot(run, point.words if point.axis else "", each) for run, each in energies)
+            arms[arm] += filter(None, found)
+    with one_unit(Unit.BYTES_PER_SECOND, rate_scale(subject, group)):
+        return efficiency_figure(
+            f"{anchor('energy', group.workload)}-efficiency",
+            workload_title(group.workload),
+            shown.based("", shown.energy_phase).strip(),
+            arms,
+            group.letters,
+        )
 
 
 def states_section(subject: Subject) -> Section | None:
