@@ -221,16 +221,14 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
     ]
     if values:
         shown = ", ".join(values)
-        return Cell(shown, "quiet", remark="no valid run: not compared")
+        return Cell(shown, "quiet", remark=entry.gaps[arm])
     uppers = [figure.upper for figure in figures if figure.upper is not None]
     if uppers:
         lowers = [figure.lower for figure in figures if figure.lower is not None]
         text = interval_text(min(lowers, default=None), max(uppers), scale)
         return Cell(text, "quiet", remark="bounds")
     note = next((figure.note for figure in figures if figure.note), "")
-    if not note and not any(figure.valid for figure in figures):
-        note = "no valid run"
-    return Cell(MISSING, "open", remark=note)
+    return Cell(MISSING, "open", remark=note or entry.gaps[arm])
 
 
 def _spread_text(spread: Spread, figures: Sequence[RunFigure], scale: Scale) -> str:

@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattload.core.power import OTHER_SCOPES, Scope
-from wattload.core.record.results import NO_SENSOR, Better
+from wattload.core.record.results import Better
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GB, MB, Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
-    REPLAYED,
     amount_of,
     has_doubted_meter,
-    phase_energies,
     scope_energy_j,
 )
-from wattload.reports.runs.phases import leading, overlap, timed_parts
+from wattload.reports.runs.phases import leading, timed_parts
 from wattload.reports.stats.comparison import Row, compare, compares_work
-from wattload.reports.stats.conditions import compared_group, different_bytes, served_of
+from wattload.reports.stats.conditions import (
+    NO_VALID_RUN,
+    compared_group,
+    different_bytes,
+    no_energy,
+)
 from wattload.reports.stats.effects import effect
 from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule, uncertainty_of
 from wattload.reports.stats.intervals import CONFIDENCE, Demand, Interval, hull
@@ -41,10 +44,6 @@ from wattload.results.quantity import (
 )
 from wattload.results.reading import run_of, view_named, view_of
 from wattload.results.view import mean_of_known
-
-NOT_MEASURED = "not measured"
-
-NO_VALID_RUN = "no valid run"
 
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
@@ -494,32 +493,10 @@ def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float])
 
 
 def _no_energy(point: ShownPoint) -> str:
-    if not point.records:
-        return NO_VALID_RUN
-    if point.energy is not None and not any(
+    is_excluded = point.energy is not None and not any(
         figure.valid for figures in point.energy.figures.values() for figure in figures
-    ):
-        energies = [each for record in point.records for each in phase_energies(record)]
-        is_replayed = any(each.replayed for each in energies)
-        why = f"power was {REPLAYED}" if is_replayed else "checks of power failed or were not made"
-        return f"excluded: {why}"
-    powers = [record.power for record in point.records if not served_of(record).instead]
-    if all(power.requested == "none" for power in powers):
-        return f"{NOT_MEASURED}: {'power=none' if powers else served_of(point.records[0]).instead}"
-    if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
-        energies = [
-            energy
-            for record in point.records
-            for energy in phase_energies(record)
-            if is_in(energy.phase, point.energy_phase) and energy.reason
-        ]
-        if energies:
-            return f"{NOT_MEASURED}: {energies[0].reason.partition(';')[0].rstrip('.')}"
-        if point.energy_phase == ALL_PHASES and any(
-            overlap(leading(each)) for each in point.records
-        ):
-            return f"{NOT_MEASURED}: the phases overlap in time"
-    return f"{NOT_MEASURED}: {NO_SENSOR}"
+    )
+    return no_energy(point.records, point.energy_phase, is_excluded=is_excluded)
 
 
 def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from wattload.core.units import Unit
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import (
+    NO_VALID_RUN,
     compared_group,
     differences,
     exclusions,
     is_compared,
     is_energy_compared,
+    no_energy,
 )
 from wattload.reports.stats.effects import Effect, Pairing, Spread, effect, mean_log, spread
 from wattload.reports.stats.figures import (
@@ -61,10 +63,10 @@ class Row:
     ``figures`` holds the figures of all runs, ``spreads`` only those of valid runs. ``centres``
     are the geometric means that ``effect`` divides, of pairs if there are enough, otherwise of
     valid runs; ``None`` if not every figure is positive. ``shortage`` is how many runs or pairs a
-    verdict lacks. ``at`` is the
-    value of ``axis``; both are empty without a sweep. ``forced`` is what would have excluded the
-    comparison if the user had not forced it. ``illustrates`` is whether the drives are simulated,
-    so that nobody wins. ``is_open`` is whether a verdict is possible but not yet made.
+    verdict lacks, ``gaps`` why arms have no figure that is compared, by arm. ``at`` is the value of
+    ``axis``; both are empty without a sweep. ``forced`` is what would have excluded the comparison
+    if the user had not forced it. ``illustrates`` is whether the drives are simulated, so that
+    nobody wins. ``is_open`` is whether a verdict is possible but not yet made.
     """
 
     quantity: Quantity
@@ -74,6 +76,7 @@ class Row:
     effect: Effect | None
     verdict: Verdict
     shortage: str = ""
+    gaps: Mapping[str, str] = field(default_factory=dict)
     axis: str = ""
     at: str = ""
     forced: str = ""
@@ -362,6 +365,7 @@ class PointComparison:
             figures=figures,
             effect=found,
             pairing=pairing,
+            gaps=self._gaps(quantity),
             exclusions=() if self._subject.forced else self._exclusions.reasons(quantity),
             accuracy_gap=known.reason,
             illustrates=self._exclusions.illustrates,
@@ -375,12 +379,33 @@ class PointComparison:
             effect=found,
             verdict=verdict or _OPEN,
             shortage=shortage(case),
+            gaps=case.gaps,
             axis=self.point.axis,
             at=self.point.value,
             forced=self._exclusions.forced(quantity) if self._subject.forced else "",
             illustrates=self._exclusions.illustrates,
             is_open=verdict is None,
         )
+
+    def _gaps(self, quantity: Quantity) -> dict[str, str]:
+        """Return why arms have no figure of a quantity that is compared, by arm."""
+        found = {}
+        for arm, runs in self._by_arm.items():
+            figures = [of[quantity.key][1] for _, of in runs if quantity.key in of]
+            records = [run.record for run, _ in runs if is_compared(self._subject, run)]
+            if any(each.valid and each.value is not None for each in figures):
+                continue
+            if not records:
+                found[arm] = NO_VALID_RUN
+            elif any(each.valid and each.upper is not None for each in figures):
+                found[arm] = "known as bounds only"
+            elif quantity.is_energy:
+                is_excluded = any(not each.valid for each in figures)
+                found[arm] = no_energy(records, quantity.phase, is_excluded=is_excluded)
+            else:
+                notes = (each.note.rstrip(".") for each in figures if each.note)
+                found[arm] = next(notes, "not recorded")
+        return found
 
     def _figures(self, key: str, pairing: Pairing) -> dict[str, tuple[RunFigure, ...]]:
         """Return the figures of all runs; of enough pairs only their runs are in the means."""

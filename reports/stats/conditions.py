@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wattload.core.power import Scope
+from wattload.core.record.results import NO_SENSOR
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import ControllerRecord
 from wattload.core.units import Unit, format_percent
 from wattload.reports.runs import energy as energies
 from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import leading
+from wattload.reports.runs.phases import leading, overlap
 from wattload.reports.stats.figures import Quantity
 from wattload.reports.stats.subject import (
     CAPS,
@@ -42,7 +43,8 @@ _WORK_PREFIXES = (
 )
 """What defines the work: in a paced job also the number and step time of accelerators."""
 
-_NO_RUN = "no valid run"
+NO_VALID_RUN = "no valid run"
+NOT_MEASURED = "not measured"
 _NOT_RECORDED = "not recorded"
 _NO_LIMIT = "none seen"
 _PATH = "config target.path"
@@ -241,7 +243,7 @@ def differences(group: Group, by: str = "") -> tuple[Difference, ...]:
         values = {arm: of_arm.get(name, ()) for arm, of_arm in by_arm.items()}
         if len({values[arm] for arm in full}) > 1:
             shown = {
-                arm: (listed([*values[arm]]) or _NOT_RECORDED) if arm in full else _NO_RUN
+                arm: (listed([*values[arm]]) or _NOT_RECORDED) if arm in full else NO_VALID_RUN
                 for arm in values
             }
             is_of_load = name == _LOAD or name.startswith(f"{_LOAD}.")
@@ -441,6 +443,32 @@ def has_excluded_energy(subject: Subject, run: Run) -> bool:
         return False
     known = energies.phase_energies(run.record)
     return any(each.energy_j is not None or each.upper_j is not None for each in known)
+
+
+def no_energy(records: Sequence[RunRecord], phase: str, *, is_excluded: bool) -> str:
+    """Return why runs that are compared have no energy of a phase that is.
+
+    ``is_excluded`` is whether they have one that is not compared.
+    """
+    if not records:
+        return NO_VALID_RUN
+    known = [each for record in records for each in energies.phase_energies(record)]
+    if is_excluded:
+        is_replayed = any(each.replayed for each in known)
+        checks = "checks of power failed or were not made"
+        return f"excluded: {f'power was {energies.REPLAYED}' if is_replayed else checks}"
+    powers = [record.power for record in records if not served_of(record).instead]
+    if all(power.requested == "none" for power in powers):
+        return f"{NOT_MEASURED}: {'power=none' if powers else served_of(records[0]).instead}"
+    if any(part.scope is Scope.DRIVE for power in powers for part in power.energy):
+        is_whole = phase in (energies.ALL_PHASES, "")
+        of_phase = [each for each in known if is_whole or each.phase == phase]
+        reasons = [each.reason for each in of_phase if each.reason]
+        if reasons:
+            return f"{NOT_MEASURED}: {reasons[0].partition(';')[0].rstrip('.')}"
+        if phase == energies.ALL_PHASES and any(overlap(leading(each)) for each in records):
+            return f"{NOT_MEASURED}: the phases overlap in time"
+    return f"{NOT_MEASURED}: {NO_SENSOR}"
 
 
 def compared_group(subject: Subject, group: Group) -> Group:

@@ -145,7 +145,7 @@ def _margin(answer: Answer) -> str:
     row = answer.row
     if answer.outcome != "inconclusive" or row is None:
         return ""
-    if row.call == "barred" and row.reason == row.shortage:
+    if row.effect is not None and row.call == "barred" and row.reason == row.shortage:
         return row.shortage.replace(";", ",")
     if row.call != "none" or row.effect is None or answer.lower is None or answer.upper is None:
         return ""

@@ -27,8 +27,6 @@ from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import leading
 from wattload.reports.runs.validity import of_hosts
 from wattload.reports.stats.bars import (
-    NO_VALID_RUN,
-    NOT_MEASURED,
     Bar,
     Bars,
     ShownPoint,
@@ -48,6 +46,8 @@ from wattload.reports.stats.bars import (
 )
 from wattload.reports.stats.comparison import Row, one_measurand
 from wattload.reports.stats.conditions import (
+    NO_VALID_RUN,
+    NOT_MEASURED,
     changed_together,
     compared_group,
     differences,

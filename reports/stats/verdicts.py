@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from wattload.core.checks.conditions import LONGEST_GAP_S
@@ -41,7 +41,8 @@ class Verdict:
 class Case:
     """What is known of a quantity at one point before its verdict.
 
-    ``figures`` has every run's figures, by arm. ``exclusions`` lists how the arms differ in their
+    ``figures`` has every run's figures, by arm. ``gaps`` is why arms have no figure that is
+    compared, by arm. ``exclusions`` lists how the arms differ in their
     work, and ``accuracy_gap`` which accuracy the records do not state; both make the case
     inconclusive. ``pairing`` is of the figures of valid runs. ``illustrates`` is whether the arms
     are simulated drives, whose figures may then be compared.
@@ -52,6 +53,7 @@ class Case:
     figures: Mapping[str, Sequence[RunFigure]]
     effect: Effect | None
     pairing: Pairing
+    gaps: Mapping[str, str] = field(default_factory=dict)
     exclusions: Sequence[str] = ()
     accuracy_gap: str = ""
     illustrates: bool = False
@@ -116,16 +118,40 @@ def _unequal_evidence(case: Case) -> Iterator[Verdict]:
 
 
 def shortage(case: Case) -> str:
-    """Return how many runs or pairs a verdict lacks; empty if there are enough."""
+    """Return how many runs or pairs a verdict lacks, or why it has none; empty if there are enough.
+
+    Runs that were made but do not count are not told as missing.
+    """
+    if case.gaps:
+        return _gap(case)
+    made = [
+        sum(not run.record.comparison.warm_up for run in runs) for runs in case.group.arms.values()
+    ]
+    valid = "valid energy" if case.quantity.is_energy else "valid figure"
     if case.pairing.few:
-        return f"{counted(case.pairing.count, 'pair')}; {MINIMUM_PAIRS} needed"
+        of = f" with a {valid} of both" if case.pairing.count < min(made) else ""
+        return f"{counted(case.pairing.count, 'pair')}{of}; {MINIMUM_PAIRS} needed"
     counts = [sum(f.value is not None for f in of_arm) for of_arm in case.valid.values()]
     if min(counts, default=0) >= MINIMUM_RUNS:
         return ""
+    of = f" with a {valid}" if counts != made else ""
     if len(set(counts)) == 1:
         each = " each" if len(counts) > 1 else ""
-        return f"{counted(counts[0], 'run')}{each}; {MINIMUM_RUNS} needed"
-    return f"{listed(list(map(str, counts)))} runs; {MINIMUM_RUNS} each needed"
+        return f"{counted(counts[0], 'run')}{each}{of}; {MINIMUM_RUNS} needed"
+    return f"{listed(list(map(str, counts)))} runs{of}; {MINIMUM_RUNS} each needed"
+
+
+def _gap(case: Case) -> str:
+    """Return why there is no figure of some arms; of all of them, the reason alone."""
+    reasons = dict.fromkeys(case.gaps.values())
+    if len(case.gaps) == len(case.group.arms) and len(reasons) == 1:
+        return next(iter(reasons))
+    letters = dict(zip(case.group.arms, case.group.letters, strict=False))
+    arms = {
+        why: [letters.get(arm, arm) for arm, own in case.gaps.items() if own == why]
+        for why in reasons
+    }
+    return "; ".join(f"no figure of {listed(own)} ({why})" for why, own in arms.items())
 
 
 def judge(quantity: Quantity, found: Effect) -> Verdict:

@@ -198,7 +198,7 @@ def test_readings_of_a_simulated_drive_are_called_so(power: PowerKind, words: st
     assert figure.words == words
 
 
-def _recorded(own: RunRecord, **facts: bool) -> RunRecord:
+def recorded(own: RunRecord, **facts: bool) -> RunRecord:
     sources = tuple(
         source.model_copy(update={"facts": source.facts.model_copy(update=facts)})
         for source in own.power.sources
@@ -208,7 +208,7 @@ def _recorded(own: RunRecord, **facts: bool) -> RunRecord:
 
 
 def test_a_recording_of_another_run_ranks_nothing_and_is_no_measurement() -> None:
-    replayed = _recorded(record("measured"), is_recorded=True)
+    replayed = recorded(record("measured"), is_recorded=True)
     total = whole_energy(replayed)
     assert total is not None
     for figure in (*phase_energies(replayed), total):
@@ -217,7 +217,7 @@ def test_a_recording_of_another_run_ranks_nothing_and_is_no_measurement() -> Non
 
 
 def test_a_recording_of_this_run_ranks_and_says_that_it_is_one() -> None:
-    attached = _recorded(record("measured"), is_recorded=True, is_attached=True)
+    attached = recorded(record("measured"), is_recorded=True, is_attached=True)
     for figure in phase_energies(attached):
         assert figure.ranks
         assert figure.words == "measured by a meter or a rail sensor (recorded trace)"
@@ -229,7 +229,7 @@ def test_a_recording_of_this_run_ranks_and_says_that_it_is_one() -> None:
 def test_the_table_of_energies_names_a_recording(
     tmp_path: Path, attached: bool, reported: str
 ) -> None:
-    own = _recorded(record("measured"), is_recorded=True, is_attached=attached)
+    own = recorded(record("measured"), is_recorded=True, is_attached=attached)
     folder = write_made_run(tmp_path / own.run_id, own, make_run(CHECKPOINT)[1])
     (run,) = load_runs([folder])
     (table,) = [

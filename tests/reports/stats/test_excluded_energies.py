@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.reports.runs.test_energy import recorded
 from tests.reports.sessions import known, session, turn
 from tests.reports.stats.test_summary import FAST, REAL, SLOW, row, screen, with_ceiling
 from wattload.core.record.results import Check
@@ -14,6 +15,7 @@ from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import failed_check, representative_run
+from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen
 
@@ -119,3 +121,37 @@ def test_json_and_markdown_say_the_same() -> None:
     text = markdown_report(subject)
     assert "B: 8 valid runs, 6 with valid energy" in text
     assert "**Excluded energies**" in text
+
+
+def energy_row(runs: Sequence[Run]) -> Row:
+    """Return the row of the energy that the verdict is on."""
+    return known(known(row(runs).energy).row)
+
+
+def test_runs_that_were_made_are_not_told_as_missing() -> None:
+    every = unchecked(pairs(), [each.id for each in pairs()])
+    (group,) = (subject := make_subject(every)).groups
+    found = {each.quantity.key: each for each in compare(subject, group)}
+    reason = "excluded: checks of power failed or were not made"
+    assert found["energy for the work, read"].reason == reason
+    some = unchecked(pairs(), [f"s1-B-{block}" for block in range(4)])
+    assert energy_row(some).reason == "4 pairs with a valid energy of both; 6 needed"
+    one_arm = unchecked(pairs(), [f"s1-B-{block}" for block in range(8)])
+    assert energy_row(one_arm).reason == f"no figure of B ({reason})"
+
+
+def test_an_arm_without_a_sensor_is_named() -> None:
+    runs = [*session({"A": FAST}, **REAL), *session({"B": SLOW})]
+    assert energy_row(runs).reason == "no figure of B (not measured: no power sensor)"
+
+
+def test_power_of_another_run_is_told_as_such() -> None:
+    replayed = [
+        replace(each, record=recorded(each.record, is_recorded=True))
+        for each in unchecked(pairs(), [each.id for each in pairs()])
+    ]
+    words = "power was replayed from another run, not measured here"
+    assert known(row(replayed).energy).words == f"excluded ({words})"
+    (group,) = (subject := make_subject(replayed)).groups
+    found = {each.quantity.key: each for each in compare(subject, group)}
+    assert found["energy for the work, read"].reason == f"excluded: {words}"
