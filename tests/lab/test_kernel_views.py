@@ -1,13 +1,15 @@
-"""A memory limit by version 2 of control groups and traced requests of an NVMe drive, for real.
+"""Version 2 of control groups and traced requests of an NVMe drive, for real.
 
 In the guest nothing but the tests uses either.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,59 @@ def test_version_2_limits_and_tells_of_a_killed_run() -> None:
         assert memory.method == "cgroup2"
         assert "memory" in enabled.read_text()
     assert "memory" not in enabled.read_text()
+
+
+LIMITED = """
+import json, os, sys, time
+from pathlib import Path
+from wattload.core.host.cgroups import (
+    cpu_limit, group_state, io_limits, memory_high_bytes, memory_limit_bytes, usable_cpus,
+)
+from wattload.core.sysfs import LIVE
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+before = group_state()
+end = time.process_time() + 0.5
+while time.process_time() < end:
+    pass
+after = group_state()
+print(json.dumps({
+    "cpus": cpu_limit(LIVE)[0], "usable": usable_cpus(), "io": io_limits(LIVE),
+    "memory": [memory_limit_bytes(LIVE)[0], memory_high_bytes(LIVE)[0]],
+    "throttled_s": after.throttled_s - before.throttled_s,
+    "pressure": after.pressure_cpu_some_s is not None, "missing": sorted(after.missing),
+}))
+"""
+
+
+def test_version_2_shows_its_limits_and_counts_what_they_stopped() -> None:
+    """A process in a group with limits, as a container is; its quota of 0.3 CPUs stops it."""
+    top = Path("/sys/fs/cgroup")
+    group = top / "limited"
+    (top / "cgroup.subtree_control").write_text("+cpu +memory +io")
+    group.mkdir()
+    device = (Path("/dev") / drive("QEMU0001")).stat().st_rdev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    limits = {
+        "cpu.max": "3000 10000",
+        "memory.max": str(512 << 20),
+        "memory.high": str(256 << 20),
+        "io.max": f"{number} wbps=1048576",
+    }
+    try:
+        for name, value in limits.items():
+            (group / name).write_text(value)
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(group)], capture_output=True, text=True, check=True
+        )
+    finally:
+        group.rmdir()
+        (top / "cgroup.subtree_control").write_text("-cpu -memory -io")
+    found = json.loads(done.stdout)
+    assert (found["cpus"], found["usable"]) == (0.3, 1)
+    assert found["memory"] == [512 << 20, 256 << 20]
+    assert found["io"] == {f"{number} wbps": 1048576}
+    assert found["throttled_s"] > 0
+    assert found["pressure"] or "pressure_cpu_some_s" in found["missing"]
 
 
 def test_trace_of_an_nvme_drive_agrees_with_its_counters() -> None:
