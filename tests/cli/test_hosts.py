@@ -149,8 +149,6 @@ def test_hosts_need_a_process_that_has_no_launcher_and_may_have_one(tmp_path: Pa
     assert sentence.startswith("wattload: --hosts starts mpirun itself")
     (sentence,) = refused(tmp_path, "--hosts", "a", "ranks=1")
     assert sentence.startswith("wattload: ranks=1 makes each process a run of its own")
-    (sentence,) = refused(tmp_path, "--plan")
-    assert sentence.startswith("wattload: --plan prints the mpirun line of --hosts")
 
 
 def test_an_mpi_without_its_mpirun_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from wattload.run.process import ProcessContext
 from wattload.run.ranks import LocalCommunicator
 from wattload.session import interleaving, loop, schedule
 from wattload.session.axes import product, read_axes
-from wattload.session.interleaving import Cooldown, DriveTemperature, Turn, announcement, plan_turns
+from wattload.session.forecast import Part
+from wattload.session.interleaving import Cooldown, DriveTemperature, Turn, plan_turns
 from wattload.session.schedule import Point, SessionJournal
 
 BASE = ("workload=null", "scale=demo")
@@ -195,14 +196,6 @@ def test_several_values_without_a_sweep_say_how_to_sweep() -> None:
         compose([*BASE, TWO])
 
 
-@pytest.mark.parametrize(("repeat", "is_called"), [(2, False), (4, False), (6, True), (8, True)])
-def test_too_few_pairs_are_said_to_call_nothing(repeat: int, is_called: bool) -> None:
-    turns = turns_of(TWO, "interleave=abba", f"repeat={repeat}")
-    text = "\n".join(announcement(turns, repeat))
-    assert ("can't show a difference" not in text) == is_called
-    assert "2 warm-ups" in text
-
-
 def test_a_run_by_itself_is_no_session() -> None:
     requested = ("workload=null", "interleave=abba", "repeat=6", "interleave_by=x", "label=a")
     assert without_session_keys(requested) == ("workload=null", "label=a")
@@ -248,8 +241,9 @@ class Bench:
         self.written.append(run)
         return run, 3 if comparison.order in self.fails else 0
 
-    def refuse_wear(self, _process: ProcessContext, points: Sequence[Point]) -> None:
+    def preview_parts(self, _process: ProcessContext, points: Sequence[Point]) -> tuple[Part, ...]:
         self.judged.append(len(points))
+        return ()
 
     def temperatures(self, _targets: Sequence[Target], host: str) -> tuple[DriveTemperature, ...]:
         kelvin = 300 + (len(self.written) if self.heats else 0)
@@ -265,7 +259,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     process = process_of(LocalCommunicator(), made.reporter)
     monkeypatch.setattr(loop, "start_process", lambda *_: nullcontext(process))
     monkeypatch.setattr(loop, "execute", made.execute)
-    monkeypatch.setattr(loop, "refuse_wear", made.refuse_wear)
+    monkeypatch.setattr(loop, "preview_parts", made.preview_parts)
     monkeypatch.setattr(interleaving, "Cooldown", partial(Cooldown, read=made.temperatures))
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -303,6 +297,14 @@ def test_every_run_reports_where_it_stands(bench: Bench) -> None:
     }
     (session_id,) = {each.session_id for each in bench.made}
     assert session_id
+
+
+@pytest.mark.parametrize(("repeat", "is_called"), [(2, False), (4, False), (6, True), (8, True)])
+def test_too_few_pairs_are_said_to_call_nothing(bench: Bench, repeat: int, is_called: bool) -> None:
+    assert run(bench, f"repeat={repeat}") == 0
+    text = "\n".join(bench.reporter.notes)
+    assert ("can't show a difference" not in text) == is_called
+    assert "2 warm-ups" in text
 
 
 def test_meters_are_calibrated_in_warm_ups_alone(bench: Bench) -> None:

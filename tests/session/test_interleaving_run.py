@@ -26,6 +26,7 @@ def _command(folder: Path, *words: str, ranks: int = 1) -> list[str]:
         *(*launcher, sys.executable, "-m", "wattload", "run", "-m", "power=none"),
         *(f"target.path={folder / 'a'},{folder / 'b'}", f"runs={folder / 'runs'}"),
         *("scale=demo", "interleave=abba", "repeat=2", "start_wait_max_s=0", *words),
+        "interleave_by=target.path",
     ]
 
 
@@ -67,6 +68,7 @@ def test_two_directories_take_turns(tmp_path: Path, ranks: int) -> None:
     }
     assert done.stderr.count("start temperatures are not known") <= 1
     assert done.stderr.count("2 pairs can't show a difference") == 1
+    assert done.stderr.count("a and b are on one ") == 1
 
 
 def _wait_for_entries(folder: Path, count: int) -> None:

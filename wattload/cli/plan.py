@@ -218,14 +218,8 @@ def run_lines(
     shares: float = 1.0,
 ) -> Iterator[str]:
     for target in targets:
-        space = space_of(target)
-        devices = ", ".join(target.facts.devices) or "no block device"
-        if target.device is not None:
-            continue
-        free = f"{format_bytes(space.available_bytes)} of {format_bytes(space.total_bytes)} free"
-        lacking = lacking_bytes(target, plan, len(targets))
-        fits = f"; too small by {format_bytes(lacking)}, as 5 % must stay free" if lacking else ""
-        yield line("target", f"{target.path} on {devices}, {free}{fits}")
+        if target.device is None:
+            yield line("target", target_text(target, plan, len(targets)))
     if all(target.device is not None for target in targets):
         prepared = (
             f"{format_bytes(plan.prepare_bytes)} to prepare the drive, "
@@ -269,6 +263,15 @@ def run_lines(
         yield line("energy", f"{least}{'' if most == least else f' to {most}'} at {power_w:g} W")
 
 
+def target_text(target: Target, plan: WorkloadPlan, target_count: int) -> str:
+    """Return a directory, the devices under it, and whether the run fits there."""
+    space, lacking = space_of(target), lacking_bytes(target, plan, target_count)
+    devices = ", ".join(target.facts.devices) or "no block device"
+    free = f"{format_bytes(space.available_bytes)} of {format_bytes(space.total_bytes)} free"
+    fits = f"; too small by {format_bytes(lacking)}, as 5 % must stay free" if lacking else ""
+    return f"{target.path} on {devices}, {free}{fits}"
+
+
 def drive_lines(target: Target, found: Guard, plan: WorkloadPlan) -> Iterator[str]:
     """Yield the lines on a drive that a run would overwrite."""
     size_bytes = space_of(target).total_bytes
@@ -280,7 +283,7 @@ def drive_lines(target: Target, found: Guard, plan: WorkloadPlan) -> Iterator[st
     yield line(
         "wear",
         f"{format_bytes(writes_bytes)} in all, {writes_bytes / size_bytes:.2g} drive writes; "
-        f"{_endurance_text(found)}",
+        f"{endurance_text(found)}",
     )
     for refusal in found.refusals:
         yield line("needs" if refusal.can_be_lifted else "refused", refusal.sentence)
@@ -293,7 +296,7 @@ def _content_text(content: Content) -> str:
     return f"{listed or 'no signature'}; sampled blocks: {content.counts_text}"
 
 
-def _endurance_text(found: Guard) -> str:
+def endurance_text(found: Guard) -> str:
     """Return what the drive and this host know of its use."""
     used = "endurance used: unknown"
     if found.nvme is not None:

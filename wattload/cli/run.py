@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run N processes on each host (default 1), by mpirun; @FILE reads a hostfile",
     )
     parser.add_argument(
-        "--plan", action="store_true", help="only print the mpirun line (bytes: `wattload plan`)"
+        "--plan",
+        action="store_true",
+        help="only print what the runs will take and whether they suffice for a verdict; "
+        "with --hosts the mpirun line",
     )
 
 
@@ -46,7 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: no workload is given; the message lists them. Or as for ``launch``.
     """
     from wattload.cli.settings import require_workload
-    from wattload.core.errors import ConfigError
 
     require_workload(arguments.overrides, "run")
     if arguments.cfg:
@@ -56,7 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         return launch(arguments.hosts, _words(arguments), only_prints=arguments.plan)
     if arguments.plan:
-        raise ConfigError("--plan prints the mpirun line of --hosts; for a run use `wattload plan`")
+        from wattload.cli.session_plan import print_session
+
+        return print_session(
+            arguments.overrides, multirun=arguments.multirun, as_json=arguments.json
+        )
     from wattload.cli.outcome import Printer
     from wattload.session.loop import run_all
 

@@ -51,7 +51,8 @@ class Faults:
         """Raise the first failure, if there is one; its notes name the others."""
         if self._found:
             first, *others = self._found
-            _add_reasons(first, [reason for error in others for reason in _reasons(error)])
+            reasons = dict.fromkeys(reason for error in others for reason in _reasons(error))
+            _add_reasons(first, [reason for reason in reasons if reason not in _reasons(first)])
             raise first
 
 

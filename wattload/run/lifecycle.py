@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -113,7 +113,8 @@ class Preview:
     ``drives`` are what it would meet on the raw drives of this host, by the target's index; only
     the first process of a host has them. ``hosts`` is how it divides its work over several hosts,
     in words; empty on one host. Of the bytes that are read and written, the plan has one of
-    ``shares``, which differ little.
+    ``shares``, which differ little. ``faults`` are what the preflight of the run would refuse on
+    this rank's host.
     """
 
     config: RunConfig
@@ -122,6 +123,7 @@ class Preview:
     drives: Mapping[int, Guard]
     hosts: str = ""
     shares: float = 1.0
+    faults: Faults = field(default_factory=Faults)
 
 
 class Planned(NamedTuple):
@@ -279,14 +281,24 @@ class RunLifecycle:
         inspections: Mapping[int, Guard] = {}
         if self._config.target.is_block and self._process.is_host_leader:
             inspections, self._known = inspect_drives(self._config, targets)
-        plan = self._process.on_all_ranks(lambda: self._plan_run(targets, check=check).plan)
+        planned = self._process.on_all_ranks(lambda: self._plan_run(targets))
+        faults = Faults()
+        if self._process.is_host_leader:
+            faults.of(lambda: require_trace(self._config.power))
+            faults.of(lambda: require_controllers(self._config.power, targets))
+        faults.of(lambda: self._preflight(planned))
+        for refusal in (each for found in inspections.values() for each in found.refusals):
+            faults.add(TargetError(refusal.sentence))
+        if check:
+            self._process.on_all_ranks(faults.raise_all)
         return Preview(
             config=self._config,
             targets=targets,
-            plan=plan,
+            plan=planned.plan,
             drives=inspections,
             hosts=self._hosts_text,
             shares=self._world.world_size / self._sharers.world_size,
+            faults=faults,
         )
 
     def check(self) -> None:
@@ -396,7 +408,9 @@ class RunLifecycle:
         if targets is not None and is_held:
             if runs:
                 faults.of(lambda: require_controllers(power, targets))
-            planned = faults.of(lambda: self._plan_run(targets, check=True, runs=runs))
+            planned = faults.of(
+                lambda: self._preflight(self._plan_run(targets, runs=runs), runs=runs)
+            )
         faults.raise_all()
         return cast("Planned", planned)  # None where the host's leader raises
 
@@ -450,19 +464,22 @@ class RunLifecycle:
             if sentence != str(error):
                 error.add_note(ALSO + sentence)
 
-    def _plan_run(self, targets: tuple[Target, ...], *, check: bool, runs: bool = True) -> Planned:
-        """Build the workload, plan it, and make the preflight checks if requested."""
+    def _plan_run(self, targets: tuple[Target, ...], *, runs: bool = True) -> Planned:
+        """Build the workload and plan it."""
         workload = build_workload(self._config)
         context = self._context(targets)
         plan = workload.plan(context)
-        if plan.refusal and check and runs:
-            raise ConfigError(plan.refusal)
         if not runs:
-            plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes)
-        if not check:
-            return Planned(plan, workload, context, [])
+            plan = replace(plan, run_bytes=0, peak_bytes=plan.data_bytes, refusal="")
+        return Planned(plan, workload, context, [])
+
+    def _preflight(self, planned: Planned, *, runs: bool = True) -> Planned:
+        """Make the preflight checks of a plan, and return it with the lines to print."""
+        plan, targets = planned.plan, planned.context.targets
+        if plan.refusal:
+            raise ConfigError(plan.refusal)
         lines = [f"hosts {self._hosts_text}"] if self._hosts_text else []
-        replicates = workload.over_hosts == "replicate"
+        replicates = planned.workload.over_hosts == "replicate"
         lines += preflight(
             self._config,
             targets,
@@ -474,7 +491,7 @@ class RunLifecycle:
         )
         if runs and (waits := waits_text(self._config.power, targets)):
             lines.append(f"waits {waits}")
-        return Planned(plan, workload, context, lines)
+        return planned._replace(lines=lines)
 
     def _context(self, targets: tuple[Target, ...]) -> Context:
         devices = devices_under(targets)

@@ -146,6 +146,11 @@ class IdleTimes:
     idle_after_s: float
     quiet_s: float
 
+    @property
+    def total_s(self) -> float:
+        """The seconds that they add to a run, with the quiet times before and after it."""
+        return self.idle_s + self.rest_s + self.idle_after_s + 2 * self.quiet_s
+
     @classmethod
     def of(cls, config: PowerConfig, opened: OpenReply) -> Self:
         """Return the configured times, or defaults that suit the opened sources.

@@ -92,16 +92,23 @@ def hosts_text(config: RunConfig, hosts: Sequence[str], world_size: int) -> str:
     return f"{listed}, a drive each: {work}; sizes are those of {hosts[0]}"
 
 
-def waits_text(config: PowerConfig, targets: Sequence[Target]) -> str:
-    """Return how long a run waits if a drive's power is measured, empty if it measures nothing.
+def possible_waits(config: PowerConfig, targets: Sequence[Target]) -> IdleTimes | None:
+    """Return how long a run waits if a drive's power is measured, ``None`` if it measures nothing.
 
     Whether it is measured is known only once the meters are opened.
     """
     if config.source in (NONE, DECLARED):
-        return ""
+        return None
     asks_drive = NVME in (config.source, *config.beside)
     asks_drive |= config.source == AUTO and any(map(controllers_under, targets))
-    times = IdleTimes.measured(config, asks_drive=asks_drive)
+    return IdleTimes.measured(config, asks_drive=asks_drive)
+
+
+def waits_text(config: PowerConfig, targets: Sequence[Target]) -> str:
+    """Return ``possible_waits`` in words, empty if a run measures nothing."""
+    times = possible_waits(config, targets)
+    if times is None:
+        return ""
     parts = [
         f"{name} {seconds:g} s"
         for name, seconds in (

@@ -275,7 +275,8 @@ class AcceleratorSearch(Schedule):
 
     def _trial(self, accelerators: int, repetition: int) -> Trial:
         overrides = self._plan.point(accelerators, repetition)
-        point = Point(overrides, repetition, point_key(*compose(overrides), repetition))
+        key = point_key(*compose(overrides), repetition)
+        point = Point(overrides, repetition, key, name=f"{accelerators} accelerators")
         step = Step(
             point=keyed_on_all_hosts([point], self._process)[0],
             comparison=Comparison(
@@ -284,7 +285,6 @@ class AcceleratorSearch(Schedule):
                 block=repetition,
                 order=len(self._runs),
             ),
-            name=f"{accelerators} accelerators",
             calibrates=not self._runs,
         )
         yield step

@@ -34,6 +34,8 @@ from wattload.run.config import RunConfig, TargetConfig, override_of, plain_text
 from wattload.run.process import ProcessContext
 from wattload.session.axes import Axis, axis_names, fitting, makes_arms, product
 from wattload.session.schedule import (
+    ARMS,
+    Outlook,
     Point,
     Schedule,
     SessionJournal,
@@ -42,9 +44,8 @@ from wattload.session.schedule import (
     point_key,
 )
 
-ARMS = 2
-MIN_PAIRS, MIN_PUBLISHED_PAIRS = 6, 8
-"""If all of six pairs favour one arm, a two-sided sign-flip test gives p = 2 / 2**6 = 0.031."""
+PUBLISHED_PAIRS = 8
+"""What a publication takes. A verdict takes fewer: see ``reports.stats.effects``."""
 
 SESSION_KEYS = ("interleave", "interleave_by", "start_wait_max_s", "repeat", "runs", "sweep")
 """Keys that apply to a whole session and can't be swept."""
@@ -133,10 +134,13 @@ def _check_settings(axes: Sequence[Axis], config: RunConfig) -> None:
                 f"{key} applies to a whole session and can't be swept; give it one value"
             )
     if config.repeat % ARMS:
+        from wattload.reports.stats.effects import MINIMUM_PAIRS
+
         raise ConfigError(
             f"interleave={config.interleave} needs an even number of runs of each arm, got "
-            f"repeat={config.repeat}; use repeat=2 to try it out, at least repeat={MIN_PAIRS} to "
-            f"show a difference, or repeat={MIN_PUBLISHED_PAIRS} for publication"
+            f"repeat={config.repeat}; use repeat=2 to try it out, at least "
+            f"repeat={MINIMUM_PAIRS} to show a difference, or repeat={PUBLISHED_PAIRS} for "
+            "publication"
         )
     if config.interleave == "aa" and swept:
         raise ConfigError(
@@ -238,23 +242,17 @@ def _arms(by: Sequence[Axis]) -> list[Arm]:
     ]
 
 
-def announcement(turns: Sequence[Turn], repeat: int) -> tuple[str, ...]:
-    """Return the lines to show before the first run: what is compared, and whether it suffices."""
+def announcement(turns: Sequence[Turn], repeat: int) -> str:
+    """Return the line to show before the first run: what is compared, and in which order."""
     names = list(dict.fromkeys(turn.arm for turn in turns))
     count = sum(turn.is_warm_up for turn in turns)
     warm_ups = f"{count} warm-ups that are" if count > 1 else "a warm-up that is"
     points = len({turn.point for turn in turns})
     at = f" at each of {points} points" if points > 1 else ""
-    lines = [
+    return (
         f"{names[0]} and {names[1]} alternate in ABBA order: {repeat} runs of each{at}, after "
         f"{warm_ups} recorded but not compared"
-    ]
-    if repeat < MIN_PAIRS:
-        lines.append(
-            f"{repeat} pairs can't show a difference: that takes at least {MIN_PAIRS} "
-            f"(p = 0.031), and {MIN_PUBLISHED_PAIRS} for publication"
-        )
-    return tuple(lines)
+    )
 
 
 class Interleaving(Schedule):
@@ -291,13 +289,37 @@ class Interleaving(Schedule):
         }
         self._configs = {overrides: config for overrides, (config, _) in composed.items()}
         self.planned = [
-            Point(turn.overrides, turn.block, f"{keys[turn.overrides]}-{turn.arm}-{turn.block}")
+            Point(
+                overrides=turn.overrides,
+                repetition=turn.block,
+                key=f"{keys[turn.overrides]}-{turn.arm}-{turn.block}",
+                arm=turn.arm,
+                name=f"{turn.arm}, warm-up" if turn.is_warm_up else turn.arm,
+            )
             for turn in self._turns
         ]
+        by = first.interleave_by or ()
+        named = [by] if isinstance(by, str) else by
+        self.compares_drives = first.interleave == "abba" and "target.path" not in named
         # Settings, drives and code identify the session; repeat only makes it longer.
         given = [text for axis in axes if axis.key != "repeat" for text in axis.texts]
         self.journal = SessionJournal.of_session(Path(first.runs), [*given, *sorted(keys.values())])
         self._finished: dict[tuple[int, str], datetime] = {}
+
+    @property
+    def outlook(self) -> Outlook:
+        from wattload.reports.stats.effects import MINIMUM_PAIRS
+
+        pairs = self._first.repeat
+        if pairs < MINIMUM_PAIRS:
+            # If all of n pairs favour one arm, a two-sided sign-flip test gives p = 2 / 2**n.
+            words = (
+                f"{pairs} pairs can't show a difference: that takes at least {MINIMUM_PAIRS} "
+                f"(p = {2 / 2**MINIMUM_PAIRS:.3f}), and {PUBLISHED_PAIRS} for publication"
+            )
+            return Outlook(can_decide=False, words=words)
+        more = "" if pairs >= PUBLISHED_PAIRS else f"; {PUBLISHED_PAIRS} for publication"
+        return Outlook(can_decide=True, words=f"{pairs} pairs{more}")
 
     def left(self, done: Mapping[str, Path]) -> Sequence[Point]:
         """Return the turns to take.
@@ -327,7 +349,9 @@ class Interleaving(Schedule):
         if not process.is_root:
             return
         self.journal.begin()
-        process.note("\n".join(announcement(self._turns, self._first.repeat)))
+        process.note(announcement(self._turns, self._first.repeat))
+        if not self.outlook.can_decide:
+            process.note(self.outlook.words)
         pairs = [
             (turn, point)
             for turn, point in zip(self._turns, self.planned, strict=True)
@@ -361,8 +385,7 @@ class Interleaving(Schedule):
                 start=start,
                 command=self._command,
             )
-            name = f"{turn.arm}, warm-up" if turn.is_warm_up else turn.arm
-            step = Step(point=point, comparison=comparison, name=name, calibrates=turn.is_warm_up)
+            step = Step(point=point, comparison=comparison, calibrates=turn.is_warm_up)
             yield step
             if step.folder is not None:
                 self._reporter.run_finished(step.folder)

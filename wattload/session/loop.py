@@ -6,14 +6,13 @@ Every order, whether a sweep's, that of interleaved arms or a search's, is a ``S
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from wattload.core.errors import ConfigError, MisplacedRecordError, WattloadError
 from wattload.core.record.file import read_record
 from wattload.core.record.run import DataRecord
-from wattload.core.storage.targets import Target
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig
 from wattload.run.lifecycle import (
@@ -23,12 +22,19 @@ from wattload.run.lifecycle import (
     preview_run,
     require_ready,
 )
-from wattload.run.preflight import finished_writes
+from wattload.run.preflight import WriteLedger, finished_writes
 from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, read_axes
+from wattload.session.forecast import (
+    Part,
+    planned_writes,
+    preview_parts,
+    require_possible,
+)
 from wattload.session.interleaving import Interleaving, plan_turns
 from wattload.session.schedule import (
+    Outlook,
     Pace,
     Point,
     Schedule,
@@ -37,6 +43,7 @@ from wattload.session.schedule import (
     SessionReporter,
     Sweep,
     keyed_on_all_hosts,
+    names_of,
     point_key,
 )
 
@@ -88,8 +95,82 @@ def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReport
     """Make all runs of a command that are not done yet; returns 0, or 3 if a check failed.
 
     Raises:
-        WattloadError: the settings are invalid, the runs together write too much, or a run
-            failed. The same command then resumes with the runs that are left.
+        WattloadError: the settings are invalid, the session can't succeed, or a run failed. The
+            same command then resumes with the runs that are left.
+    """
+    first, schedules = _read(overrides, multirun=multirun, reporter=reporter)
+    with start_process(first, reporter) as process:
+        return max(make_runs(process, schedule, reporter) for schedule in schedules(process))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPreview:
+    """What a session will do: its runs in order, and what those that are left take.
+
+    ``finished`` of the runs are valid and not repeated. ``writes`` has the bytes by drive, and
+    ``refusal`` is why the session would not start.
+    """
+
+    points: Sequence[Point]
+    parts: Sequence[Part]
+    finished: int
+    outlook: Outlook
+    warnings: Sequence[str]
+    writes: WriteLedger
+    refusal: WattloadError | None
+
+
+def plan_all(
+    overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter
+) -> SessionPreview | None:
+    """Return what the runs of a command would do, ``None`` on other ranks than 0.
+
+    Changes nothing on the targets.
+
+    Raises:
+        WattloadError: the settings are invalid, or a target can't be used.
+    """
+    first, schedules = _read(overrides, multirun=multirun, reporter=reporter)
+    if first.sweep.searches:
+        raise ConfigError(
+            f"sweep={first.sweep.name} chooses each run by what the last one measured, so it has "
+            "no plan; for that of one run use wattload plan WORKLOAD"
+        )
+    with unsampled_process(first, reporter, measures=False) as process:
+        (schedule,) = schedules(process)
+        schedule.planned = keyed_on_all_hosts(schedule.planned, process)
+        left = schedule.left(_resume(process, schedule.journal, schedule.planned))
+        parts = preview_parts(process, left)
+        warnings: Sequence[str] = ()
+        refusal = None
+        try:
+            warnings = require_possible(process, schedule, parts)
+        except WattloadError as error:
+            if not process.is_root:
+                raise
+            refusal = error
+        if not process.is_root:
+            return None
+        return SessionPreview(
+            points=schedule.planned,
+            parts=parts,
+            finished=len(schedule.planned) - len(left),
+            outlook=schedule.outlook,
+            warnings=warnings,
+            writes=planned_writes(process, parts),
+            refusal=refusal,
+        )
+
+
+def _read(
+    overrides: Sequence[str], *, multirun: bool, reporter: SessionReporter
+) -> tuple[RunConfig, Callable[[ProcessContext], Iterator[Schedule]]]:
+    """Return the configuration of a command's first run, and what yields its schedules.
+
+    Every rank has to take the schedules.
+
+    Raises:
+        ConfigError: the settings are invalid.
     """
     axes = read_axes(overrides, multirun=multirun)
     combinations = list(labelled(axes))
@@ -98,33 +179,37 @@ def run_all(overrides: Sequence[str], *, multirun: bool, reporter: SessionReport
     if first.interleaves:
         command = ("wattload", "run", *(["-m"] if multirun else []), *overrides)
         interleaving = Interleaving(axes, first, command, reporter)
-        with start_process(first, reporter) as process:
-            return make_runs(process, interleaving, reporter)
+        return first, lambda _: iter([interleaving])
     if any(config.interleaves for config, _ in composed):
         raise ConfigError(
             "interleave applies to a whole session and can't be swept; give it one value"
         )
     searches = [config.sweep.searches for config, _ in composed]
     if all(searches):
-        with start_process(first, reporter) as process:
-            return max(
-                make_runs(process, AcceleratorSearch(process, combination, reporter), reporter)
-                for combination in combinations
-            )
+        return first, lambda process: (
+            AcceleratorSearch(process, combination, reporter) for combination in combinations
+        )
     if any(searches):
         raise ConfigError("some of the runs are searches and some are not; give sweep= one value")
     is_one = sum(config.repeat for config, _ in composed) == 1
     journal = None if is_one else SessionJournal.of_sweep(Path(first.runs), overrides)
-    with start_process(first, reporter) as process:
-        points = process.on_all_ranks(
-            lambda: [
-                Point(combination, repetition, point_key(config, config_values, repetition))
-                for repetition in range(max(config.repeat for config, _ in composed))
-                for combination, (config, config_values) in zip(combinations, composed, strict=True)
-                if repetition < config.repeat
-            ]
-        )
-        return make_runs(process, Sweep(points, journal, reporter), reporter)
+    names = names_of(combinations)
+
+    def points() -> list[Point]:
+        return [
+            Point(
+                overrides=combination,
+                repetition=repetition,
+                key=point_key(config, config_values, repetition),
+                arm=config.label,
+                name=names[combination],
+            )
+            for repetition in range(max(config.repeat for config, _ in composed))
+            for combination, (config, config_values) in zip(combinations, composed, strict=True)
+            if repetition < config.repeat
+        ]
+
+    return first, lambda process: iter([Sweep(process.on_all_ranks(points), journal, reporter)])
 
 
 def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionReporter) -> int:
@@ -140,7 +225,7 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
     if journal is not None:  # a single run's own preflight guards against wear
         if left and len(process.hosts) > 1:  # else only a part of their faults would be listed
             require_ready(process, left[0].overrides)
-        refuse_wear(process, left)
+        process.note_once(require_possible(process, schedule, preview_parts(process, left)))
     schedule.begin(process, done)
     pace = _begin_session(process, schedule, done, len(left), reporter)
     to_make, worst = {point.key for point in left}, 0
@@ -160,7 +245,7 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
                     number=step.comparison.order + 1,
                     count=len(schedule.planned) or None,
                     left_s=pace.left_s(len(to_make) - len(made)) if to_make else None,
-                    name=step.name,
+                    name=point.name,
                 )
             )
         try:
@@ -239,32 +324,3 @@ def _resume(
             if process.sampling is not None:
                 process.sampling.calibrations.recall(power)
     return dict(found)
-
-
-def refuse_wear(process: ProcessContext, points: Sequence[Point]) -> None:
-    """Refuse runs that together write more than one command may, before the first of them.
-
-    Data that several of them share is generated once, unless each run prepares anew. It is
-    identified by the workload's settings and its size, which at ``full`` depends on the number of
-    accelerators.
-
-    Raises:
-        ConfigError: ``target.max_write_bytes`` does not allow so many bytes.
-    """
-    before, ledger, prepared = process.ledger, process.ledger.copy(), set()
-    judged: list[tuple[RunConfig, Target]] = []
-    for overrides, runs in Counter(point.overrides for point in points).items():
-        found = preview_run(process, overrides)
-        config, plan = found.config, found.plan
-        data = repr((config.workload, config.target, plan.data_bytes))
-        preparations = runs if plan.prepares_again else int(data not in prepared)
-        ledger.add(found.targets, plan.run_bytes * runs + plan.prepare_bytes * preparations)
-        prepared.add(data)
-        judged.extend((config, target) for target in found.targets)
-
-    def check() -> None:
-        for config, target in judged:
-            planned_bytes = ledger.written_bytes(target) - before.written_bytes(target)
-            before.check(config, target, planned_bytes, runs=len(points))
-
-    process.on_all_ranks(check)

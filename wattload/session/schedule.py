@@ -14,6 +14,7 @@ import secrets
 import statistics
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,23 +30,32 @@ from wattload.core.host.facts import software_facts
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.record.run import Comparison
 from wattload.power.control.journal import default_state_folder
+from wattload.results.quantity import counted
 from wattload.run.compose import require_target_kind
 from wattload.run.config import RunConfig
 from wattload.run.process import ProcessContext, Reporter
 from wattload.session.axes import GROUPS
 from wattload.session.search_result import Measurement, SearchResult
 
+ARMS = 2
+"""What a verdict is between."""
+
 JOURNAL_NAME = "sweep-{key}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run of a sweep: its overrides, and which repetition of them it is."""
+    """One run of a session: its overrides, and which repetition of them it is.
+
+    ``key`` identifies it in the journal; see ``point_key``. ``arm`` is what a report compares it
+    as, and ``name`` is for the reader.
+    """
 
     overrides: tuple[str, ...]
     repetition: int
     key: str
-    """Identifies the point in the journal; see ``point_key``."""
+    arm: str = ""
+    name: str = ""
 
 
 def point_key(config: RunConfig, config_values: Mapping[str, Any], repetition: int) -> str:
@@ -311,7 +321,7 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One run of a session, its place there for the record, and its name for the reader.
+    """One run of a session, and its place there for the record.
 
     ``calibrates`` is whether meters may be calibrated within its idle time: in no run that is
     compared with runs of other settings. The loop sets ``folder`` on rank 0 when the
@@ -321,21 +331,35 @@ class Step:
 
     point: Point
     comparison: Comparison
-    name: str
     calibrates: bool
     folder: Path | None = None
     reused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Whether runs suffice for a verdict between two arms, and why in words."""
+
+    can_decide: bool
+    words: str
 
 
 class Schedule(ABC):
     """The runs of a session, in order. Every rank calls every method, in the same order.
 
     ``journal`` is ``None`` for a single run, which can't be resumed. ``planned`` are the runs that
-    are known in advance; a search has none.
+    are known in advance; a search has none. ``compares_drives`` is whether its arms are meant to be
+    on different drives.
     """
 
     journal: SessionJournal | None
     planned: Sequence[Point] = ()
+    compares_drives = False
+
+    @property
+    def outlook(self) -> Outlook:
+        """Whether the planned runs suffice for a verdict, as a report will judge them."""
+        return Outlook(can_decide=False, words="a search chooses its runs")
 
     def left(self, done: Mapping[str, Path]) -> Sequence[Point]:
         """Return the planned runs to make; ``done`` maps point keys to folders of valid runs."""
@@ -364,7 +388,33 @@ class Sweep(Schedule):
         self.planned = points
         self.journal = journal
         self._reporter = reporter
-        self._names = names_of([point.overrides for point in points])
+
+    @property
+    def outlook(self) -> Outlook:
+        from wattload.reports.stats.effects import MINIMUM_PAIRS, MINIMUM_RUNS
+
+        arms = {point.arm for point in self.planned}
+        each = min(Counter(point.overrides for point in self.planned).values())
+        if len(arms) == 1:
+            return Outlook(can_decide=False, words="the runs are one arm: nothing is compared")
+        if len(arms) > ARMS:
+            words = f"a verdict is between two arms, and the runs are {len(arms)}"
+            return Outlook(can_decide=False, words=words)
+        in_turns = f"interleave=abba repeat={MINIMUM_PAIRS}"
+        if each < MINIMUM_RUNS:
+            words = (
+                f"{counted(each, 'run')} of each arm can't show a difference: that takes at least "
+                f"{MINIMUM_RUNS}, or {MINIMUM_PAIRS} pairs in turns ({in_turns})"
+            )
+            return Outlook(can_decide=False, words=words)
+        words = f"{each} runs of each arm; taken in turns ({in_turns}), drift would cancel"
+        return Outlook(can_decide=True, words=words)
+
+    def begin(self, process: ProcessContext, done: Mapping[str, Path]) -> None:
+        """Warn that the runs of two arms are too few for a verdict."""
+        is_pair = len({point.arm for point in self.planned}) == ARMS
+        if is_pair and not self.outlook.can_decide:
+            process.note(self.outlook.words)
 
     def steps(self) -> Iterator[Step]:
         session_id = self.journal.session_id if self.journal else secrets.token_hex(4)
@@ -375,8 +425,7 @@ class Sweep(Schedule):
             step = Step(
                 point=point,
                 comparison=comparison,
-                name=self._names[point.overrides],
-                calibrates=order == 0 and len(self._names) == 1,
+                calibrates=order == 0 and len({each.overrides for each in self.planned}) == 1,
             )
             yield step
             if step.folder is not None and not step.reused:

@@ -1,0 +1,89 @@
+"""What a session says before its first run: what it takes, what it decides, why it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from wattload.__main__ import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two folders of one file system, as the words of a command."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    paths = f"target.path={tmp_path}/a,{tmp_path}/b"
+    return ["run", "-m", "workload=null", paths, "scale=demo", "power=none", "start_wait_max_s=0"]
+
+
+def test_folders_of_one_file_system_are_not_compared_as_drives(
+    folders: list[str], capsys: Captured
+) -> None:
+    assert main([*folders, "interleave=abba", "repeat=6"]) == 2
+    refusal = capsys.readouterr().err
+    assert "a and b are on one " in refusal
+    assert "mount the other drive" in refusal
+    assert not list(Path("runs").glob("*/record.json"))
+
+
+def test_what_the_last_run_would_be_refused_for_is_said_before_the_first(
+    folders: list[str], capsys: Captured
+) -> None:
+    words = [f"{word},/sys/kernel" if word.startswith("target") else word for word in folders]
+    assert main(words) == 2
+    assert "/sys/kernel" in capsys.readouterr().err
+    assert not list(Path("runs").glob("*/record.json"))
+
+
+def test_a_plan_has_the_order_the_bytes_and_whether_a_verdict_is_possible(
+    folders: list[str], capsys: Captured
+) -> None:
+    words = [*folders, "workload=unet3d", "interleave=abba", "interleave_by=target.path"]
+    assert main([*words, "repeat=2", "--plan"]) == 0
+    few = capsys.readouterr().out
+    assert "6 runs of unet3d, scale demo" in few
+    assert "(a) (b) a b b a" in few
+    assert "no: 2 pairs can't show a difference" in few
+    assert main([*words, "repeat=6", "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["verdict"]["can_decide"]
+    assert plan["runs"][:4] == ["a, warm-up", "b, warm-up", "a", "b"]
+    assert plan["data_bytes"] * 3 * 7 == plan["read_bytes"]  # epochs, and runs of each folder
+    assert not list(Path().glob("[ab]/*"))
+
+
+def test_a_plan_of_a_session_that_is_refused_says_both(
+    folders: list[str], capsys: Captured
+) -> None:
+    assert main([*folders, "interleave=abba", "repeat=6", "--plan"]) == 2
+    captured = capsys.readouterr()
+    assert "14 runs" in captured.out
+    assert "interleave_by=target.path" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["repeat=3"], "no: 3 runs of each arm can't show a difference: that takes at least 5"),
+        (["repeat=5"], "possible: 5 runs of each arm; taken in turns"),
+        (["label=x"], "no: the runs are one arm"),
+        (["loader=direct,mmap"], "no: a verdict is between two arms, and the runs are 4"),
+    ],
+)
+def test_a_plan_of_a_sweep_says_what_its_runs_decide(
+    folders: list[str], capsys: Captured, words: list[str], answer: str
+) -> None:
+    assert main([*folders, *words, "--plan"]) == 0
+    assert answer in capsys.readouterr().out
+
+
+def test_a_search_has_no_plan(folders: list[str], capsys: Captured) -> None:
+    words = [*folders, "workload=unet3d", "sweep=accelerators", "--plan"]
+    assert main(words) == 2
+    assert "wattload plan WORKLOAD" in capsys.readouterr().err

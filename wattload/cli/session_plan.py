@@ -1,0 +1,189 @@
+"""``wattload run --plan``: what a session will do, and whether its runs suffice for a verdict.
+
+The bytes and times of its runs are those that ``wattload plan`` prints of one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from wattload.cli.outcome import Printer, rough_time
+from wattload.cli.plan import RunTime, endurance_text, target_text
+from wattload.cli.terminal import Line, print_lines
+from wattload.core.record.run import WARM_UP_BLOCK
+from wattload.core.units import GB, Unit, format_rate
+from wattload.power.registry import NONE
+from wattload.results.quantity import counted, listed, number, quantity
+from wattload.run.compose import workload_class
+from wattload.run.preflight import possible_waits, space_of
+from wattload.session.loop import plan_all
+
+if TYPE_CHECKING:
+    from wattload.core.storage.targets import Target
+    from wattload.session.forecast import Part
+    from wattload.session.loop import SessionPreview
+    from wattload.session.schedule import Point
+
+RATE_BYTES_PER_S = GB
+"""For the order of magnitude: a drive moves 0.5 to 14 GB/s."""
+
+MOST_SHOWN = 24
+"""Runs and targets that are listed; of more, their number is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What all runs of a session take together; ``estimated_s`` is without ``waiting_s``.
+
+    ``clocked_s`` is how long they read as many bytes as the targets deliver, and ``waiting_s`` how
+    long they wait where a drive's power is measured.
+    """
+
+    data_bytes: int
+    read_bytes: float
+    written_bytes: float
+    clocked_s: float
+    computing_s: float
+    estimated_s: float
+    waiting_s: float
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Totals:
+        plans = [(part, part.preview.plan) for part in parts]
+        times = [(part, RunTime.of(plan, RATE_BYTES_PER_S)) for part, plan in plans]
+        waits = [possible_waits(p.preview.config.power, p.preview.targets) for p in parts]
+        return cls(
+            data_bytes=sum(part.prepared_bytes for part in parts),
+            read_bytes=sum(p.runs * plan.read_bytes * p.preview.shares for p, plan in plans),
+            written_bytes=sum(p.runs * plan.run_bytes * p.preview.shares for p, plan in plans),
+            clocked_s=sum(part.runs * plan.reading_s for part, plan in plans),
+            computing_s=sum(part.runs * plan.computing_s for part, plan in plans),
+            estimated_s=sum(
+                part.preparations * time.generate_s + part.runs * (time.io_s + time.computing_s)
+                for part, time in times
+            ),
+            waiting_s=sum(
+                part.runs * each.total_s for part, each in zip(parts, waits, strict=True) if each
+            ),
+        )
+
+
+def print_session(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
+    """Print what the runs of a command will do, on rank 0, and return 0.
+
+    Raises:
+        WattloadError: the settings are invalid, or the session would be refused.
+    """
+    found = plan_all(overrides, multirun=multirun, reporter=Printer())
+    if found is None:
+        return 0
+    totals = Totals.of(found.parts)
+    if as_json:
+        document = {
+            "runs": [point.name for point in found.points],
+            "finished": found.finished,
+            **asdict(totals),
+            "drive_writes": {name: share for name, (share, _) in _wear(found).items()},
+            "verdict": asdict(found.outlook),
+            "warnings": found.warnings,
+        }
+        print(json.dumps(document, indent=1))
+    else:
+        print_lines(_heading(found), list(_lines(found, totals)))
+    if found.refusal is not None:
+        raise found.refusal
+    return 0
+
+
+def _heading(found: SessionPreview) -> str:
+    runs = counted(len(found.points), "run")
+    if kinds := dict.fromkeys(
+        f"{workload_class(config).name}, scale {config.scale.name}"
+        for config in (part.preview.config for part in found.parts)
+    ):
+        runs += f" of {listed([*kinds])}"
+    if not found.finished:
+        return runs
+    return f"{runs}, of which {found.finished} are finished and not repeated"
+
+
+def _lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
+    if len(found.points) > 1:
+        yield Line("order", _order(found.points))
+    targets = _targets(found)
+    for part, target in list(targets.values())[:MOST_SHOWN]:
+        text = str(target.path)
+        if target.device is None:
+            text = target_text(target, part.preview.plan, len(part.preview.targets))
+        yield Line("target", text)
+    if len(targets) > MOST_SHOWN:
+        yield Line("", f"and {len(targets) - MOST_SHOWN} more")
+    if found.parts:
+        yield from _totals_lines(found, totals)
+    yield Line(
+        "verdict", f"{'possible' if found.outlook.can_decide else 'no'}: {found.outlook.words}"
+    )
+    for warning in found.warnings:
+        yield Line("", warning, "yellow")
+
+
+def _totals_lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
+    """Yield what the runs that are left take together."""
+    data = f"{_about(totals.data_bytes)} to generate" if totals.data_bytes else "none to generate"
+    yield Line("data", data)
+    reads = [_about(totals.read_bytes)] if totals.read_bytes or not totals.clocked_s else []
+    if totals.clocked_s:
+        reads.append(f"as many bytes as the targets deliver in {rough_time(totals.clocked_s)}")
+    yield Line("reads", " and ".join(reads))
+    yield Line("writes", f"{_about(totals.written_bytes)} besides the data")
+    for name, (share, endurance) in _wear(found).items():
+        if share:
+            text = f"{name}: at most {number(share, 1)} drive writes, data included"
+            yield Line("wear", f"{text}{endurance}")
+    computing = f", {rough_time(totals.computing_s)} of it emulated computation"
+    yield Line(
+        "time",
+        f"about {rough_time(totals.estimated_s)} at {format_rate(RATE_BYTES_PER_S)}"
+        f"{computing if totals.computing_s else ''}; start, checks and ceilings come on top",
+    )
+    configs = {part.preview.config.power.source for part in found.parts}
+    if totals.waiting_s:
+        yield Line("waits", f"{rough_time(totals.waiting_s)} more if a drive's power is measured")
+    elif configs == {NONE}:
+        yield Line("energy", "not measured: power=none")
+
+
+def _about(count: float) -> str:
+    return quantity(count, Unit.BYTES, 2)
+
+
+def _order(points: Sequence[Point]) -> str:
+    """Return the names of the runs in order; warm-ups are in parentheses."""
+    names = [
+        f"({each.arm})" if each.repetition == WARM_UP_BLOCK else each.name or "run"
+        for each in points
+    ]
+    joint = " " if not any(" " in name for name in names) else "; "
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    note = "; in parentheses: warm-ups, not compared" if names[0].startswith("(") else ""
+    return f"{joint.join(names[:MOST_SHOWN])}{more}{note}"
+
+
+def _targets(found: SessionPreview) -> dict[str, tuple[Part, Target]]:
+    """Return each target, by path, with the runs on it that need the most space."""
+    every = sorted(found.parts, key=lambda part: part.preview.plan.peak_bytes)
+    return {str(t.path): (part, t) for part in every for t in part.preview.targets}
+
+
+def _wear(found: SessionPreview) -> dict[str, tuple[float, str]]:
+    """Return, by the drives of a target, how often the runs write its capacity, and its wear."""
+    wear = {}
+    for path, (part, target) in _targets(found).items():
+        share = found.writes.written_bytes(target) / max(space_of(target).total_bytes, 1)
+        guard = part.preview.drives.get(target.index)
+        endurance = f"; {endurance_text(guard)}" if guard is not None else ""
+        wear[", ".join(target.facts.devices) or path] = share, endurance
+    return wear
