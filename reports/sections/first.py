@@ -29,8 +29,9 @@ from wattload.reports.sanitize import shortened
 from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, checks_tally, unique
-from wattload.reports.stats.bars import Bars, ratios_to_best
+from wattload.reports.stats.bars import Bars, effects_to_best
 from wattload.reports.stats.conditions import has_excluded_energy
+from wattload.reports.stats.intervals import hull
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
 from wattload.reports.stats.sweeps import points
@@ -244,13 +245,13 @@ def _ratios(row: VerdictRow) -> str:
     if len(row.ranking) > len(LETTERS):
         return ""
     letters = {bar.arm: bar.letter for bar in row.rates.bars}
-    found = ratios_to_best(row.rates, row.ranking)
+    found = effects_to_best(row.rates, row.ranking)
     texts = [
-        f"{letters[arm]} {ratio_text(ratio)}{TIMES}"
-        + (f" ({ratio_ends(*interval)})" if interval is not None else "")
-        for arm, (ratio, interval) in found.items()
+        f"{letters[arm]} {ratio_text(each.ratio)}{TIMES}"
+        + (f" ({ratio_ends(*hull(each.demanded))})" if each.demanded else "")
+        for arm, each in found.items()
     ]
-    has_intervals = any(interval is not None for _, interval in found.values())
+    has_intervals = any(each.demanded for each in found.values())
     holds = f"; 95{UNIT_SPACE}% CI of all pairs at once" if has_intervals else ""
     return f"ratios to {letters[row.ranking[0]]}: {', '.join(texts)}{holds}" if texts else ""
 

@@ -27,9 +27,9 @@ from wattload.reports.stats.conditions import (
     different_bytes,
     no_energy,
 )
-from wattload.reports.stats.effects import effect
+from wattload.reports.stats.effects import Effect, effect
 from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule, uncertainty_of
-from wattload.reports.stats.intervals import CONFIDENCE, Demand, Interval, hull
+from wattload.reports.stats.intervals import CONFIDENCE, Demand
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import ACTIVITIES, label
@@ -435,10 +435,8 @@ def _bars(
     return found if found.has_figure else replace(found, missing=missing)
 
 
-def ratios_to_best(
-    bars: Bars, ranking: Sequence[str]
-) -> Mapping[str, tuple[float, Interval | None]]:
-    """Return the ratios of arms to the best of them, with intervals where the runs are enough.
+def effects_to_best(bars: Bars, ranking: Sequence[str]) -> Mapping[str, Effect]:
+    """Return the effects of arms against the best of them, whose ``demanded`` are the intervals.
 
     The best arm is known only from the runs, so any of the k (k - 1) / 2 pairs of k arms may be
     the one that is read. Their intervals hold together in 95 % of cases: each has the confidence
@@ -450,12 +448,11 @@ def ratios_to_best(
     """
     runs = {bar.arm: [mark.value for mark in bar.marks if mark.in_mean] for bar in bars.bars}
     demand = Demand(1 - (1 - CONFIDENCE) / max(math.comb(len(ranking), 2), 1), 1.0, len(ranking))
-    found: dict[str, tuple[float, Interval | None]] = {}
-    for arm in ranking[1:]:
-        if (each := effect(runs[ranking[0]], runs[arm])) is not None:
-            intervals = replace(each, demand=demand).demanded
-            found[arm] = each.ratio, hull(intervals) if intervals else None
-    return found
+    return {
+        arm: replace(each, demand=demand)
+        for arm in ranking[1:]
+        if (each := effect(runs[ranking[0]], runs[arm])) is not None
+    }
 
 
 def _ceilings(

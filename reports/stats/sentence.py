@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattload.reports.sanitize import shortened
-from wattload.reports.stats.bars import Bar, Bars, activity
+from wattload.reports.stats.bars import Bar, Bars, activity, effects_to_best
+from wattload.reports.stats.effects import first_arm
+from wattload.reports.stats.pairs import began_s
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, first_screen
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import counted, listed
+from wattload.results.quantity import TIMES, counted, listed, ratio_text
 
 _NAME_MAX = 40
 """Characters of the name of an arm; a longer one loses its middle."""
 
-_RANKED_MAX = 4
-"""Arms that a ranking names; more are counted."""
+_NAMED_MAX = 4
+"""Arms that are named of three or more; the rest is counted."""
 
 
 @cache_by_identity
@@ -166,14 +168,7 @@ def _figures(subject: Subject, row: VerdictRow) -> str:
     """Return the figures of arms that are not compared in pairs: of one, or of three or more."""
     bars = row.rates
     if len(row.group.arms) > 1:
-        if not row.ranking:
-            return f"no ranking ({row.loads or bars.missing})"
-        known = [bar for arm in row.ranking if (bar := bars.of(arm)) is not None]
-        rest = len(known) - _RANKED_MAX
-        more = f" and {counted(rest, 'more arm')}" if rest > 0 else ""
-        first, *others = known[:_RANKED_MAX]
-        best = f"{_name(first.arm)} is the fastest with {first.text} {bars.title}"
-        return f"{best} ({_each(others)}{more}), ranked without a verdict"
+        return _ranked(row) if row.ranking else f"no ranking ({row.loads or bars.missing})"
     arm = f"{_name(next(iter(row.group.arms)))} " if len(subject.arms) > 1 else ""
     if not bars.has_figure:
         return f"{arm}{bars.missing}"
@@ -184,8 +179,43 @@ def _figures(subject: Subject, row: VerdictRow) -> str:
     return f"{arm}{bar.text} {bars.title}, {cost}, {runs}"
 
 
+def _ranked(row: VerdictRow) -> str:
+    """Return by how much the fastest of three arms or more is ahead, or the figures of all.
+
+    Arms that did not alternate have no verdict: a drift would count as their difference.
+    """
+    best, *others = row.ranking
+    records = {arm: [run.record for run in row.group.arms[arm]] for arm in row.ranking}
+    bars = [bar for arm in row.ranking if (bar := row.rates.of(arm)) is not None]
+    figures = f"{row.rates.title}: {_each(bars)}"
+    if row.grade.is_short:
+        return f"no difference shown ({row.grade.reason.replace(';', ',')}; {figures})"
+    if any(first_arm(*began_s(records[best], records[arm])) for arm in others):
+        return f"no verdict on arms whose runs did not alternate ({figures})"
+    effects = effects_to_best(row.rates, row.ranking)
+    ahead = {arm: each for arm, each in effects.items() if each.differs}
+    if not ahead:
+        return f"no difference shown ({figures})"
+    than = [
+        f"{ratio_text(max(each.ratio, 1 / each.ratio))}{TIMES} as fast as {_name(arm)}"
+        for arm, each in ahead.items()
+    ]
+    level = _some([_name(arm) for arm in others if arm not in ahead])
+    return (
+        f"{_name(best)} is {_some(than)}, with {bars[0].text} {row.rates.title}"
+        f"{f', no difference to {level} shown' if level else ''}"
+    )
+
+
 def _each(bars: Sequence[Bar]) -> str:
-    return listed([f"{_name(bar.arm)} {bar.text}" for bar in bars])
+    return _some([f"{_name(bar.arm)} {bar.text}" for bar in bars])
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Return texts as in a sentence, of many the first ones and a count."""
+    rest = len(texts) - _NAMED_MAX
+    more = [counted(rest, "more arm")] if rest > 0 else []
+    return listed([*texts[:_NAMED_MAX], *more])
 
 
 def _name(arm: str) -> str:

@@ -109,18 +109,34 @@ def test_simulated_drives_come_first() -> None:
     assert mixed.startswith("Simulated drive of A, no verdict: no verdict on speed or energy (")
 
 
-def test_three_arms_are_ranked() -> None:
+def test_of_three_arms_the_fastest_is_compared_with_each() -> None:
     runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8})
     assert said(runs) == (
-        "Unet3D: B is the fastest with 2.40 GB/s read (C 1.50 and A 1.00), "
-        "ranked without a verdict."
+        "Unet3D: B is 1.60x as fast as C and 2.40x as fast as A, with 2.40 GB/s read."
     )
+    level = session({"A": SLOW, "B": FAST, "C": [2.395e9, 2.405e9] * 4})
+    assert said(level) == (
+        "Unet3D: B is 2.40x as fast as A, with 2.40 GB/s read, no difference to C shown."
+    )
+    few = session({"A": SLOW[:3], "B": FAST[:3], "C": SLOW[:3]})
+    assert said(few) == (
+        "Unet3D: no difference shown (B 2.40, A 1.00 and C 1.00 GB/s read; 3 runs each, 5 needed)."
+    )
+
+
+def test_three_arms_that_ran_one_after_the_other_have_no_verdict() -> None:
+    runs = [
+        turn(label, 10 * place + block, rate, interleave="none", name=f"{label}{block}")
+        for place, (label, rates) in enumerate((("A", SLOW), ("B", FAST), ("C", SLOW)))
+        for block, rate in enumerate(rates)
+    ]
+    assert said(runs).startswith("Unet3D: no verdict on arms whose runs did not alternate (B 2.40,")
 
 
 def test_of_many_arms_the_first_are_named() -> None:
     runs = [turn(f"arm {number}", 0, 1e9 + 1e8 * number) for number in range(30)]
     assert said(runs).count("arm ") == 4
-    assert "and 26 more arms), ranked" in said(runs)
+    assert ", arm 26 3.60 and 26 more arms GB/s read; 1 run each, 5 needed)" in said(runs)
 
 
 def test_one_arm_has_its_figures() -> None:
