@@ -114,14 +114,12 @@ def test_of_three_arms_the_fastest_is_compared_with_each() -> None:
     assert said(runs) == (
         "Unet3D: B is 1.60x as fast as C and 2.40x as fast as A, with 2.40 GB/s read."
     )
-    level = session({"A": SLOW, "B": FAST, "C": [2.395e9, 2.405e9] * 4})
+    level = session({"A": SLOW, "B": FAST, "C": [2.37e9, 2.41e9] * 4})
     assert said(level) == (
         "Unet3D: B is 2.40x as fast as A, with 2.40 GB/s read, no difference to C shown."
     )
     few = session({"A": SLOW[:3], "B": FAST[:3], "C": SLOW[:3]})
-    assert said(few) == (
-        "Unet3D: no difference shown (B 2.40, A 1.00 and C 1.00 GB/s read; 3 runs each, 5 needed)."
-    )
+    assert said(few).startswith("Unet3D: no difference shown (3 runs each, 5 needed; GB/s read: B")
 
 
 def test_three_arms_that_ran_one_after_the_other_have_no_verdict() -> None:
@@ -130,13 +128,15 @@ def test_three_arms_that_ran_one_after_the_other_have_no_verdict() -> None:
         for place, (label, rates) in enumerate((("A", SLOW), ("B", FAST), ("C", SLOW)))
         for block, rate in enumerate(rates)
     ]
-    assert said(runs).startswith("Unet3D: no verdict on arms whose runs did not alternate (B 2.40,")
+    assert said(runs).startswith(
+        "Unet3D: no verdict on arms whose runs did not alternate (GB/s read: B 2.40, "
+    )
 
 
 def test_of_many_arms_the_first_are_named() -> None:
     runs = [turn(f"arm {number}", 0, 1e9 + 1e8 * number) for number in range(30)]
     assert said(runs).count("arm ") == 4
-    assert ", arm 26 3.60 and 26 more arms GB/s read; 1 run each, 5 needed)" in said(runs)
+    assert "(1 run each, 5 needed; GB/s read: arm 29 3.90, " in said(runs)
 
 
 def test_one_arm_has_its_figures() -> None:
