@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import choose_folder, read_bounded
 from wattload.core.record.file import RECORD_FILE
+from wattload.reports.render.fio_job import fio_job
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
 from wattload.reports.render.text_export import csv_report, markdown_report, ratios_report
@@ -31,6 +32,7 @@ FORMS: Mapping[str, Callable[[Subject], str]] = {
     "json": json_report,
     "csv": csv_report,
     "markdown": markdown_report,
+    "fio": lambda subject: fio_job(subject.runs),
 }
 """The formats of a report, by their names on the command line."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INDEX = "index.html"
 STANDARD_OUTPUT = Path("-")
-ENDS = {"html": ".html", "json": ".json", "csv": ".csv", "markdown": ".md"}
+ENDS = {"html": ".html", "json": ".json", "csv": ".csv", "markdown": ".md", "fio": ".fio"}
 BY = ("label", "target", "power_state", "loader", "firmware")
 
 
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=tuple(ENDS),
         help="an HTML page, its figures as JSON, one CSV row per run, phase and figure (the ratios "
-        "of two arms go to FILE-ratios.csv), or the summary as Markdown (default: that of FILE's "
-        "suffix, or html)",
+        "of two arms go to FILE-ratios.csv), the summary as Markdown, or a job for fio with the "
+        "requests of one run (default: that of FILE's suffix, or html)",
     )
     parser.add_argument(
         "--full",
