@@ -32,9 +32,8 @@ FORMS: Mapping[str, Callable[[Subject], str]] = {
     "json": json_report,
     "csv": csv_report,
     "markdown": markdown_report,
-    "fio": lambda subject: fio_job(subject.runs),
 }
-"""The formats of a report, by their names on the command line."""
+"""The formats of a report of any runs, by their names on the command line."""
 
 _LARGEST_REPORT_BYTES = 1 << 30
 
@@ -68,7 +67,7 @@ def make_report(
 
     Args:
         paths: run folders, records, or folders of run folders.
-        form: a key of ``FORMS``.
+        form: a key of ``FORMS``, or ``fio`` for a job with the requests of one run.
         by: what defines the arms: see ``make_subject``.
         redact: mask host names, serials and paths.
         forced: also compare runs and figures that are excluded.
@@ -77,7 +76,8 @@ def make_report(
 
     Raises:
         RecordError: there is no readable record.
-        ConfigError: ``by`` does not name a property or a configuration key of these runs.
+        ConfigError: ``by`` does not name a property or a configuration key of these runs, or fio
+            can't repeat them.
     """
     with _loaded_runs(paths, redact=redact) as loaded:
         subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
@@ -85,6 +85,8 @@ def make_report(
             text = page_of(subject, claims=claims)
         elif form == "json":
             text = json_report(subject, claims=claims)
+        elif form == "fio":
+            text = fio_job(loaded.runs)
         else:
             text = markdown_report(subject, full=True) if full else FORMS[form](subject)
         ratios = ratios_report(subject) if form == "csv" and subject.compares else ""
