@@ -14,7 +14,8 @@ Tone = Literal["", "good", "warn", "bad", "open", "a", "b", "c", "d", "e", "f", 
 class Cell:
     """One cell: text, a tone that colours it, a badge before it, or a remark under it.
 
-    A cell with an ``anchor`` can be linked to.
+    A cell with an ``anchor`` can be linked to. ``formula`` is what the page's script makes its text
+    of again, in a ``Projection``.
     """
 
     text: str
@@ -22,6 +23,7 @@ class Cell:
     badge: str = ""
     remark: str = ""
     anchor: str = ""
+    formula: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,27 @@ class Fold:
     anchor: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A number that the reader may change: its name, what it is at first, and its least value."""
+
+    name: str
+    value: float
+    least: float
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A table of what follows from the settings in its ``sentence``.
+
+    It is that of the settings as they are at first; the page's script lets the reader change them.
+    """
+
+    kind: ClassVar[str] = "projection"
+    sentence: Sequence[str | Setting]
+    table: Table
+
+
 @dataclass(frozen=True, slots=True)
 class Heading:
     """A heading within a section; with an ``anchor`` it can be linked to."""
@@ -233,6 +256,7 @@ Block = (
     | Tree
     | Facts
     | Fold
+    | Projection
     | Heading
 )
 

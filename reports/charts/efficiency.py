@@ -26,7 +26,7 @@ from wattload.reports.runs.energy import Energy
 from wattload.reports.stats.effects import mean_log
 from wattload.results.quantity import Scale, listed, number, quantity, scale_for, scaled, with_unit
 
-_HEIGHT = 210
+_HEIGHT = 170
 _ROOM = 1.25
 """How far the axes go beyond the largest figure."""
 _ROUND = (1, 1.5, 2, 3, 5, 7)

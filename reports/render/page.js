@@ -209,6 +209,39 @@
     }
   }
 
+  // Settings become inputs; the figures that follow from them are as on a page without a script.
+  const DASH = "\u2013", DIGITS = 3;
+  const printed = (value) => {
+    if (!value) return "0";
+    const rounded = Number(value.toExponential(DIGITS - 1));
+    const decimals = Math.max(0, DIGITS - 1 - Math.floor(Math.log10(Math.abs(rounded))));
+    if (decimals > 9 || Math.abs(value) >= 1e15) return value.toExponential(DIGITS - 1);
+    const [whole, part] = value.toFixed(decimals).split(".");
+    return [whole.replace(/\B(?=(\d{3})+$)/g, "\u202f"), ...(part ? [part] : [])].join(".");
+  };
+  const project = (cell, minutes, drives) => {
+    const { perUnit, unitMinutes, always, isPerDrive, text } = JSON.parse(cell.dataset.formula);
+    const isKnown = minutes >= unitMinutes && (drives > 0 || !isPerDrive);
+    const [number, ...ends] = perUnit.map((each) => printed((isPerDrive ? drives : 1) * (each / minutes + always)));
+    cell.firstChild.textContent = isKnown ? text.replace("{0}", number) : DASH;
+    const remark = cell.querySelector(".remark");
+    if (remark) remark.textContent = isKnown ? ends.join(" to ") : "";
+  };
+  for (const block of document.querySelectorAll(".projection")) {
+    const inputs = [...block.querySelectorAll(".setting")].map((place) => {
+      const input = document.createElement("input");
+      Object.assign(input, { type: "number", step: "any", min: place.dataset.least, value: place.textContent, autocomplete: "off" });
+      input.setAttribute("aria-label", place.dataset.name);
+      place.replaceWith(input);
+      return input;
+    });
+    const update = () => {
+      const values = inputs.map((input) => input.checkValidity() ? input.valueAsNumber : 0);
+      for (const cell of block.querySelectorAll("[data-formula]")) project(cell, ...values);
+    };
+    block.addEventListener("input", update);
+  }
+
   // A link to a folded part opens it: browsers open only what a link's target is within.
   const unfold = (hash) => {
     const target = document.getElementById(decodeURIComponent(hash.slice(1)));

@@ -19,6 +19,7 @@ from wattload.reports.charts.themes import style_rules
 from wattload.reports.render.json_export import json_data
 from wattload.reports.sanitize import escape_unseen, is_wide, sanitize
 from wattload.reports.sections.claims import claims_section
+from wattload.reports.sections.consequences import consequences_section
 from wattload.reports.sections.first import byline, failed_check, first_section, heading, title
 from wattload.reports.sections.hosts import hosts_section
 from wattload.reports.sections.machine import conditions_section
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 AFTER_WORKLOADS: tuple[Callable[[Subject], Section | None], ...] = (
+    consequences_section,
     hosts_section,
     energy_section,
     states_section,

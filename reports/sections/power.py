@@ -6,7 +6,7 @@ A run has power outside of its phases: the whole run by source, and idle before 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment
 from wattload.core.record.run import RunRecord
@@ -53,24 +53,20 @@ Key = tuple[str, str, str, Moment]
 
 
 def energy_section(subject: Subject) -> Section | None:
-    """Return power against rate, and the energy since the timed start; ``None`` without power."""
-    spots = [figure for group in subject.groups if (figure := _efficiency(subject, group))]
-    sums = [
-        with_choice(
-            energy_figure(
-                f"{anchor('energy', group.workload)}-chart",
-                f"{workload_title(group.workload)}: cumulative energy",
-                tracks,
-            ),
-            subject,
-            group,
-            tracks,
-        )
-        for group in subject.groups
-        for tracks in [tracks_of(subject, group)]
-    ]
-    rows = [FigureRow(own) for found in (spots, sums) if (own := [*filter(None, found)])]
+    """Return power by rate, and energy since the timed start; ``None`` without power."""
+    rows = [FigureRow(own) for group in subject.groups if (own := [*_energy(subject, group)])]
     return Section(anchor="energy", title="Energy", blocks=rows) if rows else None
+
+
+def _energy(subject: Subject, group: Group) -> Iterator[Figure]:
+    tracks = tracks_of(subject, group)
+    over_time = energy_figure(
+        f"{anchor('energy', group.workload)}-chart",
+        f"{workload_title(group.workload)}: cumulative energy",
+        tracks,
+    )
+    figures = (_efficiency(subject, group), with_choice(over_time, subject, group, tracks))
+    yield from filter(None, figures)
 
 
 def _efficiency(subject: Subject, group: Group) -> Figure | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from wattload.reports.blocks import (
     Block,
@@ -18,7 +19,9 @@ from wattload.reports.blocks import (
     Node,
     Notice,
     Paragraph,
+    Projection,
     Section,
+    Setting,
     Table,
     Tree,
     Verdicts,
@@ -73,10 +76,15 @@ def _block(block: Block) -> Iterator[str]:
             yield from (f"  drawn: {text}" for text in _drawn(block.svg))
             yield from _table(block.table)
         case FigureRow():
-            for figure in block.figures:
-                yield from _block(figure)
+            yield from chain.from_iterable(map(_block, block.figures))
         case Code():
             yield from _shown(block.text.splitlines())
+        case Projection():
+            yield "".join(
+                f"[{part.value:g}]" if isinstance(part, Setting) else part
+                for part in block.sentence
+            )
+            yield from _table(block.table)
         case Tree():
             yield from _node(block.root, 1)
         case Facts():

@@ -27,7 +27,7 @@ NEAR = [1.0, 1.0041, 0.9973, 1.0019, 0.9988, 1.0007, 1.0032, 0.9961]
 EXEMPT = (
     r"first-power|first-rate|.*-rate|.*-power|energy-.*|.*-operations.*"  # of the traces
     r"|.*-phases|run-run-[a-z0-9]+(-\d)?"  # quotients and differences of what a run's record has
-    r"|.*-reproduce"  # how large the record is
+    r"|consequences"  # products of what a unit of work costs and how often it is done
     r"|verdict"  # shares of energy, made of the ratios in the data
 )
 """Places whose figures are of traces, or are made of two that stand in a run's record."""
