@@ -28,9 +28,9 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.trust import has_complete, limits_notices
-from wattload.reports.sections.wording import anchor, checks_tally, unique
+from wattload.reports.sections.wording import anchor, caveats_text, unique
 from wattload.reports.stats.bars import Bars, effects_to_best
-from wattload.reports.stats.conditions import has_excluded_energy
+from wattload.reports.stats.conditions import has_excluded_energy, is_compared
 from wattload.reports.stats.intervals import hull
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
@@ -91,15 +91,18 @@ def heading(subject: Subject) -> list[tuple[str, str]]:
 
 
 def byline(subject: Subject, screen: FirstScreen) -> Words:
-    """Return how many runs there are, from when, and what the checks found, with links."""
+    """Return how many runs there are, from when, and what the checks warn of, with links."""
     days = sorted({run.record.started_utc[:10] for run in subject.runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     scale = [f"scale {screen.scale}"] if screen.scale else []
     if screen.scale == "demo" and not screen.banner:
         scale = ["demo scale, no drive test"]
+    counting = [run for run in subject.runs if is_compared(subject, run)] or subject.runs
+    caveats, which = caveats_text((run.record, subject.checks(run)) for run in counting)
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
-        Link(checks_tally(subject.all_checks), "trust"),
+        Link(caveats, "trust"),
+        f": {which}" if which else "",
     ]
     if screen.warm_up_count:
         parts.append(f" · {counted(screen.warm_up_count, 'warm-up')} not counted")

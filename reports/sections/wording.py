@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from wattload.core.record.results import Check, Verdict
 from wattload.core.record.run import RunRecord
@@ -14,6 +14,7 @@ from wattload.core.units import Unit
 from wattload.reports.blocks import Cell, Tone
 from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.validity import split_name
 from wattload.reports.stats.subject import LETTERS, Subject
 from wattload.results.quantity import counted, listed, quantity, whole
 
@@ -32,6 +33,20 @@ _TONES: dict[str, Tone] = {
     _NOT_APPLICABLE: "quiet",
 }
 """Tones of the results of checks, in the order in which they are counted."""
+
+_CAVEATS: Mapping[str, str] = {
+    "bottleneck": "host near its ceiling",
+    "data_path": "indirect data path",
+    "device_bytes": "other traffic on the devices",
+    "energy_remarks": "remarks on a meter",
+    "queue_depth": "low queue depth",
+    "short_run": "short phases",
+    "steady": "not steady",
+}
+"""What checks warn of, by what they are of; other names are words already."""
+
+_CAVEATS_MAX = 5
+"""Caveats that are listed in one line; more are counted."""
 
 _ANCHOR_MAX = 96
 """Characters of an anchor; sections and charts append to it."""
@@ -177,6 +192,34 @@ def checks_tally(checks: Sequence[Check]) -> str:
     """Return how many checks there are and their results; each is one check of one run."""
     count = counted(len(checks), "check")
     return f"{count}: {check_counts(checks, causes=False)}" if checks else count
+
+
+def caveats_text(runs: Iterable[tuple[RunRecord, Sequence[Check]]]) -> tuple[str, str]:
+    """Return how many things the checks of runs warn of, and which: ``2 caveats``, ``a and b``.
+
+    A check of several phases, drives or meters is one caveat; those of most runs come first.
+    """
+    found: Counter[str] = Counter()
+    for record, checks in runs:
+        warned = [_topic(record, check) for check in checks if check.verdict == "warn"]
+        found.update([*dict.fromkeys(warned)])
+    words = [topic for topic, _ in found.most_common()]
+    rest = len(words) - _CAVEATS_MAX
+    more = [f"{rest} more"] if rest > 0 else []
+    shown = listed([*words[:_CAVEATS_MAX], *more])
+    return (counted(len(words), "caveat") if words else "no caveats"), shown
+
+
+def _topic(record: RunRecord, check: Check) -> str:
+    """Return what a check warns of, without the phase, the drive or the figure that it is about."""
+    name, _ = split_name(record, check.name)
+    subjects = {"read", "write"} | {span.name for span in record.spans}
+    subjects |= {each.name for each in record.metrics}
+    subjects |= {each.facts.serial for each in record.controllers}
+    subjects |= {part for each in record.power.energy for part in (each.device, each.source)}
+    for each in sorted(subjects, key=len, reverse=True):
+        name = f"{name}_".replace(f"_{each}_", "_").removesuffix("_")
+    return _CAVEATS.get(name) or name.replace("_", " ")
 
 
 def run_badges(subject: Subject, run: Run) -> tuple[Cell, ...]:

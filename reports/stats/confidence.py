@@ -37,15 +37,16 @@ EVIDENCE = "trust"
 
 _UNMEASURED = frozenset({Evidence.BOUNDS, Evidence.DECLARED})
 
-GradeWord = Literal["high", "medium", "low", "none", ""]
+GradeWord = Literal["high", "medium", "low", "none", "single run", ""]
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
     """How far to trust a row: a word, its reason in six words at most, and where to read more.
 
-    ``none`` is for figures that can't be trusted, and is shown as ``no grade``. Without figures
-    ``word`` is empty, and ``reason`` is why.
+    ``none`` is for figures that can't be trusted, and is shown as ``no grade``. ``single run`` is
+    for one run with nothing to be compared with. Without figures ``word`` is empty, and ``reason``
+    is why.
     ``is_short`` is whether there are too few runs for any verdict.
     """
 
@@ -69,8 +70,8 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
 
     ``high`` needs ``HIGH_PAIRS`` pairs, all mandatory checks passed, measured power and a host
     ceiling of ``CEILING_FACTOR`` times the rate. ``medium`` lacks one of these; ``low`` lacks more,
-    or has too few runs for a verdict. Simulated power and bounds have ``none``. A workload without
-    a valid run has no grade.
+    or has too few runs for a verdict. A run alone is graded as such. Simulated power and bounds
+    have ``none``. A workload without a valid run has no grade.
 
     Args:
         subject: that of the page.
@@ -84,16 +85,19 @@ def grade(subject: Subject, compared: Group, rate: Row | None, phase: str) -> Gr
         return Grade("none", made_up)
     if rate is None or not records:
         return Grade("", "no rate" if records else "no valid run")
-    if rate.shortage:
+    is_single = len(records) == len(compared.arms) == 1 and not rate.gaps
+    if rate.shortage and not is_single:
         return Grade("low", rate.shortage, is_short=True)
     pairs = rate.effect.pairs if rate.effect is not None else 0
     least = min(len(runs) for runs in compared.arms.values())
     missing = [
-        *_repeats(compared, pairs, least),
+        *(() if is_single else _repeats(compared, pairs, least)),
         *_checks(subject, compared.runs),
         *_power(subject, compared.runs, energies),
         *_ceilings(rate, compared),
     ]
+    if is_single:
+        return Grade("single run", ", ".join(missing[:2]) or f"meter {_accuracy(energies)}")
     if missing:
         return Grade("medium" if len(missing) == 1 else "low", ", ".join(missing[:2]))
     repeats = counted(pairs, "pair") if pairs else counted(least, "run")

@@ -42,6 +42,7 @@ from wattload.reports.sections.hosts import (
     shared_text,
 )
 from wattload.reports.sections.wording import (
+    caveats_text,
     check_counts,
     targets_text,
     unique,
@@ -89,7 +90,8 @@ def print_line(record: RunRecord) -> None:
     rates = [f"{label(m.name, m.unit)} {_value(m)}" for m in heads[:2]]
     energies = list(energy_lines(record))[:1]
     energy = "energy " + energies[0].text.partition(" (")[0] if energies else ""
-    parts = [*rates, energy, check_counts(record.checks, causes=False)]
+    caveats, _ = caveats_text([(record, record.checks)])
+    parts = [*rates, energy, caveats]
     text = ", ".join(part for part in parts if part)
     failed = [line for line in failures(record) if line.label.strip() == "failed"]
     print_lines("", [Line(printable(record.comparison.arm or record.label), text), *failed])
@@ -398,7 +400,9 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
         console.print(_table(subject, group))
         print_lines("", list(_results(subject, group)))
     report = command("report", [journal], host)
+    caveats = caveats_text((run.record, subject.checks(run)) for run in subject.runs)
     ending = [
+        Line("checks", printable(": ".join(filter(None, caveats)))),
         Line("report", report, wraps=False),
         Line("finding", printable(finding(subject)), "bold"),
     ]

@@ -104,6 +104,13 @@ def test_confidence_follows_what_is_missing(
     assert found.link
 
 
+def test_a_run_alone_is_graded_as_such() -> None:
+    alone = with_ceiling(session({"A": FAST[:1]}, **REAL), 3.0)
+    assert row(alone).grade.text.startswith("single run: meter ±")
+    without_power = with_ceiling(session({"A": FAST[:1]}), 1.5)
+    assert row(without_power).grade.text == "single run: power not measured, limited by host"
+
+
 def test_grade_names_the_arm_that_the_host_limits() -> None:
     runs = session({"A": FAST, "B": SLOW}, **REAL)
     limited = [run for run in runs if run.record.label == "B"]
