@@ -11,15 +11,15 @@ from tests.docs.commands import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 SOURCES = ("wattload", "workloads", "loaders", "power", "reports")
-MESSAGES = [
+MESSAGES = {
     message
     for line in PAGE.read_text("utf-8").splitlines()
     if line.startswith("| ")
     for message in re.findall(r"`([^`]+)`", line.split(" | ")[0])
-]
+}
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("message", sorted(MESSAGES))
 def test_every_message_is_printed_by_the_code(message: str) -> None:
     """Its parts, between what differs, are parts of a text in the code, in this order."""
     parts = (re.escape(part.strip()) for part in message.split("...") if part)
