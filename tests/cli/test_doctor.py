@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from wattload.cli.doctor import (
     show,
     software_findings,
     storage_findings,
+    workload_refusals,
 )
 from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
@@ -40,6 +42,7 @@ from wattload.core.sysfs import Roots
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Setting
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
+from wattload.run.compose import options
 
 Captured = pytest.CaptureFixture[str]
 ADMIN = "CapEff:\t000001fffeffffff\n"
@@ -88,6 +91,10 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
                  "torch", "MPI", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
+    refused = {each for name in names if name.startswith("workload=") for each in name.split(", ")}
+    ready = next(each["detail"] for each in findings if each["name"] == "workloads")
+    every = {f"workload={name}" for name in ready.split(", ")} | refused
+    assert every == {f"workload={name}" for name in options("workload") if name != "null"}
     for finding in findings:  # a command changes something, and is for what is missing
         assert not finding["fix"] or finding["verdict"] != "yes", finding
         assert not any(look in finding["fix"] for look in LOOKS), finding
@@ -150,10 +157,28 @@ def test_host_without_a_drive_needs_no_restore_at_boot(tmp_path: Path) -> None:
 
 def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) -> None:
     environment = {**os.environ, "WATTLOAD_TARGET": str(tmp_path)}
-    command = [sys.executable, "-m", "wattload", "doctor", "--json"]
+    command = [sys.executable, "-m", "wattload", "doctor"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    found = {finding["name"]: finding for finding in json.loads(done.stdout)}
-    assert found["O_DIRECT"]["detail"].startswith(f"works in {tmp_path}; ")
+    first, *found = done.stdout.splitlines()
+    assert re.match(r"ready for \d of 8 workloads; drive energy: (yes|partly|no)", first)
+    assert any(f"O_DIRECT: works in {tmp_path}; " in line for line in found)
+
+
+def test_the_first_line_is_of_workloads_that_can_run_and_the_drives_energy() -> None:
+    refusals = {"unet3d": "", "gnn": "no GPU", "dlrm": "no GPU"}
+    energy = Finding.of("drive energy", software.no("no sensor measures it"))
+    assert software.headline(refusals, energy) == (
+        "ready for 1 of 3 workloads; drive energy: no (no sensor)"
+    )
+    ready, refused = software.workload_findings(refusals)
+    assert (ready.verdict, ready.detail) == (Verdict.YES, "unet3d")
+    assert (refused.name, refused.detail) == ("workload=gnn, workload=dlrm", "no GPU")
+
+
+def test_a_folder_that_is_not_writable_has_no_workload_that_can_run() -> None:
+    refusals = workload_refusals(Path("/sys/kernel"))
+    assert len(refusals) == 8
+    assert all(refusals.values())
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from wattload.core.errors import (
     PowerPermissionError,
     RunError,
     TargetError,
+    WattloadError,
 )
 from wattload.core.host.block_trace import TraceError, find_tracefs
 from wattload.core.host.capabilities import Capability, has_capability
@@ -44,8 +45,9 @@ from wattload.core.host.memory_group import probe as probe_memory_limit
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
+from wattload.core.power import Scope
 from wattload.core.record.sensor_text import age_s, sensor_text
-from wattload.core.storage.controllers import list_controllers
+from wattload.core.storage.controllers import controllers_under, list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
 from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
 from wattload.core.units import format_bytes
@@ -54,14 +56,18 @@ from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
 from wattload.loaders.gpu.cufile_paths import PathName, paths_here
 from wattload.loaders.gpu.host import Probe, probe
 from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
+from wattload.power.config import PowerConfig
 from wattload.power.control.calibrations import CalibrationCache
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.undo import left_text, sentence_of
+from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
+from wattload.power.sources.selection import select
+from wattload.results.quantity import counted
 from wattload.run.config import TARGET_VARIABLE
 
 if TYPE_CHECKING:
@@ -103,6 +109,8 @@ _NEEDED_FOR = {
     "O_DIRECT": "loader=direct, and reads that do not come from the page cache",
     "device counters": "proof that bytes reached the device, and its queue depth",
     "target": "figures for the drive alone",
+    "drive energy": "joules of the drive that are measured; bounds rank no drives",
+    "workloads": "its runs with default settings",
     "NVMe controllers": "a drive's power states, health and own power figures",
 }
 """What each capability is needed for, by its name."""
@@ -177,8 +185,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.directory} is not a directory; name the one that runs will use, such as "
             "/mnt/nvme"
         )
+    refusals = workload_refusals(arguments.directory)
+    energy = Finding.of("drive energy", drive_energy(arguments.directory))
     found = [
         *storage_findings(arguments.directory),
+        energy,
+        *workload_findings(refusals),
         *io_findings(),
         *gpu_path_findings(),
         *gpu_queue_findings(),
@@ -195,8 +207,83 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from wattload.cli.console import Console
 
-    show(findings, Console())
+    console = Console()
+    console.print(headline(refusals, energy), style="bold", soft_wrap=not console.is_terminal)
+    show(findings, console)
     return 0
+
+
+def headline(refusals: Mapping[str, str], energy: Finding) -> str:
+    """Return which part of the workloads can run here, and whether the drive's energy is measured.
+
+    ``refusals`` are those of ``workload_refusals``.
+    """
+    ready = sum(not refusal for refusal in refusals.values())
+    sensor = {"yes": "", "partly": " (bounds)", "no": " (no sensor)"}[energy.verdict]
+    return (
+        f"ready for {ready} of {counted(len(refusals), 'workload')}; "
+        f"drive energy: {energy.verdict}{sensor}"
+    )
+
+
+def workload_refusals(directory: Path) -> dict[str, str]:
+    """Return why each workload can't run in a directory at the smallest scale; empty if it can.
+
+    Each is asked for its plan, with its default loader. One that moves no bytes is left out.
+    """
+    from wattload.cli.outcome import Printer
+    from wattload.cli.plan import require_possible
+    from wattload.run.compose import options
+    from wattload.run.config import override_of
+    from wattload.session.loop import plan_run
+
+    refusals = {}
+    target = override_of("target.path", str(directory.absolute()))
+    for name in options("workload"):
+        overrides = [f"workload={name}", "scale=demo", "power=none", "ranks=1", target]
+        try:
+            preview = plan_run(overrides, Printer())
+            assert preview is not None  # this is the only rank
+            plan = preview.plan
+            if not (plan.data_bytes or plan.run_bytes):
+                continue
+            refusals[name] = plan.refusal
+            require_possible(preview)
+        except (WattloadError, ImportError, OSError) as error:
+            refusals[name] = refusals.get(name) or str(error)
+    return refusals
+
+
+def workload_findings(refusals: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield which workloads can run, and for each reason those that can't."""
+    ready = [name for name, refusal in refusals.items() if not refusal]
+    if ready:
+        yield Finding.of("workloads", yes(", ".join(ready)))
+    reasons: dict[str, list[str]] = {}
+    for name, refusal in refusals.items():
+        reasons.setdefault(refusal, []).append(f"workload={name}")
+    for refusal, names in reasons.items():
+        if refusal:
+            yield Finding(", ".join(names), _NEEDED_FOR["workloads"], *no(refusal))
+
+
+def drive_energy(directory: Path) -> Answer:
+    """Return what measures the energy of the drives under a directory, as ``power=auto`` finds."""
+    host = PowerHost()
+    try:
+        (target,) = resolve_targets([directory], host=host.name, try_direct_io=False)
+        names = controllers_under(target)
+        devices = [
+            PowerDevice(key=host.serial_of(name), name=name, is_nvme=True) for name in names
+        ] or [PowerDevice(key=n, name=n, is_nvme=False) for n in counting_devices(target)]
+        selection = select(devices, PowerConfig(), host=host.name)
+    except (PowerError, TargetError) as error:
+        return no(str(error))
+    drives = [source.facts() for source in selection.sources if source.facts().scope is Scope.DRIVE]
+    for source in selection.sources:
+        source.close()
+    answer = yes if any(each.measures for each in drives) else partly if drives else no
+    return answer(selection.choice.removeprefix("power=auto ").rstrip("."))
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:

@@ -143,12 +143,12 @@ def _plan_run(arguments: argparse.Namespace) -> int:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))
         if drives and not any(found.is_final for found in drives.values()):
             print(line("run it", raw_command(config, overrides, targets, drives, plan)))
-    _require_possible(preview)
+    require_possible(preview)
     return 0
 
 
-def _require_possible(preview: Preview) -> None:
-    """Raise what the preflight of the run would raise, if the command that was printed is used."""
+def require_possible(preview: Preview) -> None:
+    """Raise what the preflight of a run would raise, with its processes and writes permitted."""
     config, targets, plan, drives = preview.config, preview.targets, preview.plan, preview.drives
     require_controllers(config.power, targets)
     require_trace(config.power)
