@@ -49,7 +49,7 @@ def test_the_configuration_of_a_sweep_is_that_of_each_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["workload=null", "target.path=/mnt/a,/mnt/b", "interleave=abba", "repeat=2"]
-    assert main(["run", "-m", "--cfg", *words]) == 0
+    assert main(["run", "-m", "--cfg", "job", "--resolve", *words]) == 0
     documents = list(yaml.safe_load_all(capsys.readouterr().out))
     assert [(each["label"], each["target"]["path"]) for each in documents] == [
         ("a", "/mnt/a"),

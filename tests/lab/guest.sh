@@ -7,7 +7,7 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 python="$root/.venv/bin/python"
 cd "$root"
-export PYTHONPATH="$root" PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1
+export PYTHONPATH="$root:$root/tests/plugin" PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1
 export WATTLOAD_STATE_DIR=/run/wattload-state WATTLOAD_LAB_VIRTUAL=/run/virtual
 export WATTLOAD_LAB_OUT=/run/out
 # Where a test finds the modules that are not loaded at the start.

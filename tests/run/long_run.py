@@ -164,6 +164,7 @@ def main(folder: Path, hours: float, sensor: str) -> None:
     order = Order(
         config=config,
         config_values=config_values,
+        config_files=(),
         comparison=Comparison(session_id="", arm="", block=0, order=0),
         command=("wattload", "run"),
     )

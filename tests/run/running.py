@@ -51,7 +51,8 @@ def command(folder: Path, *overrides: str, ranks: int = 1) -> list[str]:
 
 def environment(folder: Path, **extra: str) -> Mapping[str, str]:
     state = folder / "state"
-    return {**os.environ, "WATTLOAD_STATE_DIR": str(state), "PYTHONPATH": str(ROOT), **extra}
+    path = f"{ROOT}{os.pathsep}{ROOT / 'tests/plugin'}"
+    return {**os.environ, "WATTLOAD_STATE_DIR": str(state), "PYTHONPATH": path, **extra}
 
 
 def run(

@@ -32,7 +32,7 @@ RUN = (
 )
 CLOCK_STEP_NS = 86_400 * 10**9
 """How far CLOCK_MONOTONIC of each host is ahead of that of the one before it; see switch.sh."""
-VARIABLES = {"PYTHONPATH": str(ROOT), "WATTLOAD_STATE_DIR": "/tmp/state"}
+VARIABLES = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests/plugin'}", "WATTLOAD_STATE_DIR": "/tmp/state"}
 DEADLINE_S = 300.0
 INIT = ("sleep infinity", "sshd: /usr/sbin/sshd [listener]")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.resources import files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,19 +12,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="KEY=VALUE",
-        help="Hydra overrides, e.g. workload=checkpoint scale=quick power.state=1",
+        help="Hydra overrides, e.g. workload=checkpoint scale=quick power.state=1; or "
+        f"experiment=NAME: {', '.join(_experiments())}",
     )
     parser.add_argument(
         "-m",
         "--multirun",
         action="store_true",
-        help="sweep: a,b,c in a value runs it once with each; "
+        help="sweep: a,b,c, range(1,9), choice(a,b) or glob(d*) in a value runs it once with each; "
         "repeat=8 interleave=abba compares two",
     )
     parser.add_argument(
         "--cfg",
-        action="store_true",
+        choices=("job", "hydra", "all"),
         help="print the composed configuration, of a sweep that of each run, and stop",
+    )
+    parser.add_argument("--package", metavar="KEY", help="print only this part of --cfg")
+    parser.add_argument(
+        "--resolve", action="store_true", help="print values instead of references in --cfg"
+    )
+    parser.add_argument(
+        "--info",
+        choices=("defaults", "searchpath"),
+        help="print the composed files in order, or where they are looked for, and stop",
+    )
+    parser.add_argument(
+        "-cd",
+        "--config-dir",
+        metavar="DIR",
+        help="also read configuration files from DIR, such as DIR/experiment/NAME.yaml",
+    )
+    parser.add_argument(
+        "--rerun", metavar="RUN", help="repeat the run of a folder; further settings change it"
     )
     parser.add_argument(
         "--verbose", action="store_true", help="also print what each figure and check means"
@@ -42,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _experiments() -> list[str]:
+    """Return the names of wattload's own sessions, without the time that importing Hydra takes."""
+    folder = files("wattload.configs").joinpath("experiment")
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir())
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Make the runs and return 0, or 3 if a check failed.
 
@@ -49,10 +75,33 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: no workload is given; the message lists them. Or as for ``launch``.
     """
     from wattload.cli.settings import require_workload
+    from wattload.core.errors import ConfigError
 
+    if arguments.config_dir is not None:
+        from wattload.run.config_folders import search_override
+
+        arguments.overrides.insert(0, search_override(arguments.config_dir))
+    if arguments.rerun is not None:
+        from wattload.cli.rerun import rerun_overrides
+
+        arguments.overrides = rerun_overrides(arguments.rerun, arguments.overrides)
+    if arguments.info:
+        from wattload.cli.composed import print_info
+
+        return print_info(arguments.overrides, multirun=arguments.multirun, info=arguments.info)
     require_workload(arguments.overrides, "run")
+    if (arguments.package or arguments.resolve) and not arguments.cfg:
+        raise ConfigError("--package and --resolve apply to --cfg; add --cfg job, hydra or all")
     if arguments.cfg:
-        return _print_configuration(arguments.overrides, multirun=arguments.multirun)
+        from wattload.cli.composed import print_configuration
+
+        return print_configuration(
+            arguments.overrides,
+            multirun=arguments.multirun,
+            kind=arguments.cfg,
+            package=arguments.package,
+            resolve=arguments.resolve,
+        )
     if arguments.hosts is not None:
         from wattload.cli.hosts import launch
 
@@ -79,19 +128,3 @@ def _words(arguments: argparse.Namespace) -> list[str]:
         "--debug": "--debug" in sys.argv,
     }
     return ["run", *(flag for flag, is_set in flags.items() if is_set), *arguments.overrides]
-
-
-def _print_configuration(overrides: list[str], *, multirun: bool) -> int:
-    """Print the configuration as YAML; of a sweep that of each different run, as one document."""
-    from omegaconf import OmegaConf
-
-    from wattload.run.compose import compose
-    from wattload.session.loop import different_runs
-    from wattload.session.schedule import names_of
-
-    runs = different_runs(overrides, multirun=multirun)
-    for run, name in names_of(runs).items():
-        if name:
-            sys.stdout.write(f"--- # {name}\n")
-        sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(compose(run)[1])))
-    return 0

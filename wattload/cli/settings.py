@@ -22,8 +22,9 @@ from wattload.core.errors import ConfigError
 from wattload.core.settings import MISSING, NamedSetting, settings_of
 from wattload.core.workload import Accelerator
 from wattload.power.config import PowerConfig
-from wattload.run.compose import CONFIG_MODULE, options, schema_of, values_by_scale
+from wattload.run.compose import experiment_of, options, schema_of, values_by_scale
 from wattload.run.config import RunConfig, SweepConfig, TargetConfig
+from wattload.run.config_folders import CONFIG_MODULE
 
 _GENERAL: Mapping[str, type] = {
     "": RunConfig,
@@ -146,7 +147,7 @@ def _head_comment(group: str, name: str) -> str:
         if not line.startswith("#"):
             break
         lines.append(line.removeprefix("#").strip())
-    return " ".join(lines)
+    return " ".join(line for line in lines if not line.startswith("@package"))
 
 
 NAMED_GROUPS = ("workload", "loader", "power", "load")
@@ -162,6 +163,7 @@ LISTED_GROUPS = (
     "accelerator",
     "scale",
     "sweep",
+    "experiment",
 )
 
 
@@ -217,6 +219,9 @@ def require_workload(overrides: Sequence[str], command: str) -> None:
     """Raise ``ConfigError``, with a list of the workloads, unless an override names one."""
     keys = [text.partition("=")[0].strip() for text in overrides]
     if "workload" in keys:
+        return
+    experiment = experiment_of(overrides) if "experiment" in keys else None
+    if experiment is not None and "workload" in experiment.chosen:
         return
     for key in difflib.get_close_matches("workload", keys, n=1, cutoff=0.75):
         raise ConfigError(f"unknown setting {key}; did you mean workload?")

@@ -8,25 +8,42 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wattload.core.errors import ConfigError
+from wattload.core.record.run import ConfigFile
 from wattload.core.settings import shown, unit_of
 from wattload.core.storage.targets import TargetKind
 from wattload.core.workload import Accelerator, Workload
 from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig, quote_text
+from wattload.run.config_folders import (
+    CONFIG_MODULE,
+    CONFIG_NAME,
+    SEARCH_PATH,
+    config_folders,
+    files_used,
+    flat,
+    hydra_refusal,
+    refuse_changed,
+    refuse_foreign_classes,
+    refuse_hydra_settings,
+    search_override,
+)
 from wattload.run.host_load.config import LOADS
 
 if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
     from omegaconf import DictConfig
 
-CONFIG_MODULE = "wattload.configs"
-CONFIG_NAME = "main"
+EXPERIMENT = "experiment"
 
 LEAST_LIKENESS = 0.65
 """How alike an unknown setting and a suggested one are at least, from 0 to 1."""
@@ -45,14 +62,44 @@ CODED_GROUPS = (*_PACKAGES, "load")
 """Groups whose options have code; all loads are in one module."""
 
 
-def options(group: str) -> list[str]:
-    """Return the options of a config group, sorted: the names of its YAML files."""
-    folder = files(CONFIG_MODULE).joinpath(*group.split("/"))
-    return sorted(
-        entry.name.removesuffix(".yaml")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".yaml")
-    )
+class Composed(NamedTuple):
+    """What overrides compose; it is shared, so nobody may change it.
+
+    ``files`` are those of ``--config-dir`` that took part, ``chosen`` the groups whose option the
+    overrides or an experiment chose.
+    """
+
+    config: DictConfig
+    hydra: DictConfig
+    files: tuple[ConfigFile, ...] = ()
+    chosen: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What an experiment's file sets besides the values of a run.
+
+    ``swept`` has the values of swept keys, as on the command line. ``is_sweep`` is whether it is
+    one without ``-m``. ``chosen`` are the groups whose option the file chooses.
+    """
+
+    swept: Mapping[str, str]
+    is_sweep: bool
+    chosen: frozenset[str]
+
+
+def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
+    """Return the options of a config group, sorted: the names of its YAML files.
+
+    Raises:
+        FileNotFoundError: neither wattload nor one of the ``folders`` has such a group.
+    """
+    places = [files(CONFIG_MODULE), *folders]
+    found = [each for each in (p.joinpath(*group.split("/")) for p in places) if each.is_dir()]
+    if not found:
+        raise FileNotFoundError(group)
+    names = {entry.name for place in found for entry in place.iterdir()}
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
 def groups() -> list[str]:
@@ -122,36 +169,88 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         ConfigError: an unknown key (the error names the nearest valid one), a wrong type, an
             unknown option of a group, a missing value or a malformed override.
     """
-    from hydra.errors import HydraException
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
+    composed = composition(overrides).config
+    with _explaining(overrides):
+        config_values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        typed = OmegaConf.to_object(composed)
+    if not isinstance(typed, RunConfig) or not isinstance(config_values, dict):
+        raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
+    _refuse_number_as_boolean(typed, overrides)
+    _refuse_untyped(typed)
+    _refuse_other_scales(typed.scale)
+    typed.check()
+    return typed, {str(key): value for key, value in config_values.items()}
+
+
+def composition(overrides: Sequence[str]) -> Composed:
+    """Return what the overrides compose, values not resolved and not checked against each other.
+
+    Raises:
+        ConfigError: as for ``compose``, but for a missing value.
+    """
     _refuse_malformed(overrides)
     _refuse_classes(overrides)
     _refuse_additions(overrides)
     _refuse_half_scales(overrides)
+    with _explaining(overrides):
+        return _compose(tuple(overrides))
+
+
+@contextmanager
+def _explaining(overrides: Sequence[str]) -> Iterator[None]:
+    """Raise errors of Hydra and OmegaConf as one sentence each."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
     try:
-        composed = _compose(tuple(overrides))
-        config_values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-        typed = OmegaConf.to_object(composed)
+        yield
+    except ConfigError:
+        raise
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides)) from error
     except AssertionError as error:  # OmegaConf's, for a setting below one that is null
         raise ConfigError(_explain_null(overrides)) from error
     except AttributeError as error:  # OmegaConf's, for {} where such a group is null
         raise ConfigError(_explain_braces(error, overrides)) from error
-    if not isinstance(typed, RunConfig) or not isinstance(config_values, dict):
-        raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
-    _refuse_number_as_boolean(typed, overrides)
-    typed.check()
-    return typed, {str(key): value for key, value in config_values.items()}
+    except (YAMLError, ValueError, OSError) as error:
+        folders = config_folders(overrides)
+        if not folders:  # only files that others wrote can be damaged
+            raise
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"a file in {', '.join(map(str, folders))} can't be read: {reason}"
+        ) from error
 
 
-def has_setting(group: str, option: str, key: str) -> bool:
+def experiment_of(overrides: Sequence[str]) -> Experiment | None:
+    """Return what the chosen experiment sets besides values; ``None`` if none is chosen.
+
+    Raises:
+        ConfigError: as for ``compose``.
+    """
+    if not any(_key(text) == EXPERIMENT for text in overrides):
+        return None
+    known = _selected(overrides, config_folders(overrides))
+    chosen = [t for t in overrides if t in known or _key(t) in (EXPERIMENT, SEARCH_PATH)]
+    composed = composition(chosen)
+    return Experiment(
+        swept={
+            str(key): str(value) for key, value in (composed.hydra.sweeper.params or {}).items()
+        },
+        is_sweep=composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN",
+        chosen=composed.chosen,
+    )
+
+
+def has_setting(group: str, option: str, key: str, folders: Sequence[Path] = ()) -> bool:
     """Return whether ``key`` is a setting of an option; ``False`` if there is no such option."""
-    if option not in options(group):
+    if option not in options(group, folders):
         return False
-    of_group = {group: compose_values([f"{group}={option}"])[group]}
+    search = [search_override(str(folder)) for folder in folders]
+    of_group = {group: compose_values([*search, f"{group}={option}"])[group]}
     return key in _flatten(of_group, "")
 
 
@@ -159,7 +258,7 @@ def compose_values(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the composed values as plain data; a required setting without one has ``MISSING``."""
     from omegaconf import OmegaConf
 
-    values = OmegaConf.to_container(_compose(tuple(overrides)), resolve=True)
+    values = OmegaConf.to_container(_compose(tuple(overrides)).config, resolve=True)
     return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
 
 
@@ -170,10 +269,10 @@ def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     from omegaconf import OmegaConf
 
-    composed = copy.deepcopy(_compose(tuple(overrides)))
+    composed = copy.deepcopy(_compose(tuple(overrides)).config)
     found = {}
     for scale in options("scale"):
-        composed.scale = _compose((f"scale={scale}",)).scale
+        composed.scale = _compose((f"scale={scale}",)).config.scale
         values = OmegaConf.to_container(composed, resolve=True)
         if isinstance(values, dict):
             found[scale] = {str(key): value for key, value in values.items()}
@@ -181,21 +280,76 @@ def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 @lru_cache(maxsize=64)  # a session composes each run to plan it, and again to make it
-def _compose(overrides: tuple[str, ...]) -> DictConfig:
-    """Return the composed configuration; it is shared, so nobody may change it."""
+def _compose(overrides: tuple[str, ...]) -> Composed:
+    """Return the composed configuration, which is shared."""
     from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf, open_dict
 
     register_schemas()
+    folders = config_folders(overrides)
+    used, chosen = list[str](), frozenset[str]()
+    with _search_path(overrides, folders) as (loader, given):
+        config = hydra_compose(CONFIG_NAME, overrides=given, return_hydra_config=True)
+        if folders or any(_key(text) == EXPERIMENT for text in overrides):
+            found = loader.compute_defaults_list(CONFIG_NAME, given, RunMode.RUN)
+            used = [each.config_path for each in found.defaults if each.config_path]
+            chosen = frozenset(found.overrides.override_choices)
+    hydra = config.hydra
+    with open_dict(config):
+        del config["hydra"]
+    refuse_foreign_classes(flat(OmegaConf.to_container(config), ""))
+    if used:
+        refuse_changed(_hydra_values(hydra), _hydra_values(_compose(()).hydra))
+    return Composed(config, hydra, files_used(used, folders), chosen)
+
+
+@contextmanager
+def _search_path(
+    overrides: Sequence[str], folders: Sequence[Path]
+) -> Iterator[tuple[ConfigLoader, list[str]]]:
+    """Initialise Hydra with these folders before wattload's; yields the overrides for it."""
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
+    given = [_quoted(text) for text in overrides if _key(text) != SEARCH_PATH]
     with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
-        return hydra_compose(CONFIG_NAME, overrides=[_quoted(text) for text in overrides])
+        loader = GlobalHydra.instance().config_loader()
+        for folder in folders:
+            loader.get_search_path().prepend("--config-dir", f"file://{folder}", anchor="main")
+        # Hydra reads a path that was changed only because of this override.
+        yield loader, [*given, *([f"{SEARCH_PATH}=[]"] if folders else [])]
+
+
+def defaults_of(overrides: Sequence[str]) -> list[tuple[str, str, bool, str]]:
+    """Return Hydra's defaults list in order: each file with its package, ``_self_`` and parent.
+
+    Raises:
+        ConfigError: as for ``composition``.
+    """
+    from hydra.types import RunMode
+
+    composition(overrides)
+    with _search_path(overrides, config_folders(overrides)) as (loader, given):
+        found = loader.compute_defaults_list(CONFIG_NAME, given, RunMode.RUN)
+    return [
+        (each.config_path or "", each.package or "", each.is_self, each.parent or "")
+        for each in found.defaults
+    ]
+
+
+def _hydra_values(hydra: DictConfig) -> dict[str, object]:
+    from omegaconf import OmegaConf
+
+    return dict(flat(OmegaConf.to_container(hydra), "hydra"))
 
 
 def _refuse_malformed(overrides: Sequence[str]) -> None:
     """Refuse what is not KEY=VALUE, and a value of a group that is not an option's name."""
     for text in overrides:
         key, equals, value = text.lstrip("+~").partition("=")
-        if not equals or not key.strip():
+        is_removal = text.startswith("~") and len(text) > 1 and "/" not in text
+        if not key.strip() or not (equals or is_removal):
             raise ConfigError(f"malformed override {shown(text)}; {_meant(text)}")
         if value.strip().startswith("{") and key.strip() in groups():
             raise ConfigError(
@@ -231,18 +385,46 @@ def _refuse_number_as_boolean(config: RunConfig, overrides: Sequence[str]) -> No
             raise ConfigError(f"{key} must be true or false, got {shown(value)}")
 
 
+def _refuse_untyped(config: RunConfig) -> None:
+    """Refuse options whose file has no schema: nothing would check their settings."""
+    for group in ("workload", "loader", "power", "load"):
+        if not is_dataclass(getattr(config, group)):
+            raise ConfigError(
+                f"the file of the selected {group} has no schema; begin it with defaults: "
+                f"[BASE, _self_], where BASE is one of {', '.join(options(group))}"
+            )
+
+
+def _refuse_other_scales(scale: ScaleConfig) -> None:
+    """Refuse a scale that is not wattload's: the guards of a scale belong to its name."""
+    known = options("scale")
+    if (
+        scale.name not in known
+        or scale.allows_root != _compose((f"scale={scale.name}",)).config.scale.allows_root
+    ):
+        raise ConfigError(
+            f"a file can't define a scale, as each has its own guards, got {shown(scale.name)}; "
+            f"choose one of {', '.join(known)}, and set the counts of the workload"
+        )
+
+
 def _refuse_additions(overrides: Sequence[str]) -> None:
     """Refuse ``+key=``, ``~key`` and Hydra's own settings: the schemas have every setting."""
+    refuse_hydra_settings(text for text in overrides if _key(text) != SEARCH_PATH)
     for text in overrides:
-        if text.startswith(("hydra.", "hydra=")):
-            raise ConfigError(_unknown_key(text.partition("=")[0], ()))
         if text.startswith(("+", "~")):
             key = text.lstrip("+~").partition("=")[0].strip()
             chosen = [each for each in overrides if each.partition("=")[0] in CODED_GROUPS]
-            if key not in _known_keys(chosen):
+            if key not in (*groups(), *_known_keys(chosen)):
                 raise ConfigError(
                     f"{_unknown_key(key, chosen)}; settings can't be added or removed"
                 )
+            if text.startswith("~") and key in groups():
+                known = options(key)
+                instead = (
+                    f"{key}=none" if "none" in known else f"{key}= and one of {', '.join(known)}"
+                )
+                raise ConfigError(f"{key} can't be removed, got {shown(text)}; use {instead}")
             raise ConfigError(
                 f"settings can't be added or removed, got {shown(text)}; to change one, write "
                 f"{key}=VALUE"
@@ -286,7 +468,7 @@ def _quoted(override: str) -> str:
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
     """Return one sentence that explains an error of Hydra or OmegaConf."""
-    from hydra.errors import MissingConfigException, OverrideParseException
+    from hydra.errors import OverrideParseException
     from omegaconf.errors import (
         InterpolationResolutionError,
         MissingMandatoryValue,
@@ -302,12 +484,13 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
             f"malformed override {shown(error.override or text)}; close its quotes and brackets, "
             "or quote all of its value"
         )
-    if isinstance(error, MissingConfigException):
-        return _unknown_option(str(error), overrides) or text
+    if explained := _unknown_option(str(error), overrides) or _fault_in_file(error, overrides):
+        return explained
     if isinstance(cause, MissingMandatoryValue) or isinstance(error, MissingMandatoryValue):
         key = _full_key(cause)
-        hint = "; e.g. target.path=/mnt/nvme" if key == "target.path" else f"; add {key}=VALUE"
-        return f"{key} has no value{hint}"
+        hint = "e.g. target.path=/mnt/nvme" if key == "target.path" else f"add {key}=VALUE"
+        quoted = ", and quote the name 'null' in a file" if key in _PACKAGES else ""
+        return f"{key} has no value; {hint}{quoted}"
     if isinstance(cause, InterpolationResolutionError):
         return (
             f"{_full_key(cause)} has an invalid reference: {str(cause).splitlines()[0]}; "
@@ -320,11 +503,30 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     return _explain_text(text, overrides)
 
 
+def _fault_in_file(error: Exception, overrides: Sequence[str]) -> str:
+    """Return the sentence on a setting in a file; empty if the error is none of that kind."""
+    found = re.match(
+        r"In '([^']+)': (\w+) raised while composing config:\n(.*)\n +full_key: (\S+)", str(error)
+    )
+    if found is None:
+        return ""
+    file, kind, fault, key = found.groups()
+    if key == EXPERIMENT:
+        return f"{file}.yaml must begin with the line # @package _global_"
+    if key.startswith("hydra."):
+        reason = hydra_refusal(key)
+    elif kind == "ConfigKeyError":
+        reason = _unknown_key(key, overrides)
+    else:
+        reason = f"{_explain_type(key, ()) or key}: {fault}"
+    return f"{file}.yaml: {reason}"
+
+
 def _explain_null(overrides: Sequence[str]) -> str:
     """Return the sentence on a setting of an option that is not selected, such as a meter."""
     from omegaconf import OmegaConf
 
-    selected = _compose(_selected(overrides))
+    selected = _chosen_only(overrides)
     for text in overrides:
         key = text.partition("=")[0].strip()
         parent = key.rpartition(".")[0]
@@ -349,7 +551,7 @@ def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
     from omegaconf import OmegaConf
 
     key = full_key.partition("[")[0]
-    schema = _compose(_selected(overrides))
+    schema = _chosen_only(overrides)
     parent, _, name = key.rpartition(".")
     try:
         node = OmegaConf.select(schema, parent) if parent else schema
@@ -393,6 +595,9 @@ def _explain_text(text: str, overrides: Sequence[str]) -> str:
     if unset:
         group = unset.group(1)
         return f"{group} has no value; add {group}= and one of {', '.join(options(group))}"
+    if text.startswith("Sweep parameters"):
+        given = text.removeprefix("Sweep parameters ").removesuffix(" requires --multirun")
+        return f"{given} has several values; use wattload run -m to run once with each"
     if text.startswith("Ambiguous value"):
         given = text.partition(" argument ")[2]
         wanted = (
@@ -416,12 +621,14 @@ def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
     if not match:
         return None
     chosen = match.group(1)
+    if chosen.startswith("hydra/"):
+        return hydra_refusal(chosen.rpartition("/")[0])
     keys = [text.partition("=")[0].strip() for text in overrides]
     given = [key for key in keys if chosen.startswith(f"{key}/")]
     group = max(given, key=len, default=chosen.rpartition("/")[0])
     option = chosen.removeprefix(f"{group}/")
     try:
-        known = options(group)
+        known = options(group, config_folders(overrides))
     except OSError:
         return f"unknown config group {group!r}; the groups are {', '.join(groups())}"
     if not option:
@@ -498,14 +705,29 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
 def _known_keys(overrides: Sequence[str]) -> Iterator[str]:
     from omegaconf import OmegaConf
 
-    container = OmegaConf.to_container(_compose(_selected(overrides)), resolve=False)
+    container = OmegaConf.to_container(_chosen_only(overrides), resolve=False)
     yield from _flatten(container, "")
 
 
-def _selected(overrides: Sequence[str]) -> tuple[str, ...]:
+def _selected(overrides: Sequence[str], folders: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return the overrides that select an option of a group."""
-    known = {f"{group}={option}" for group in groups() for option in options(group)}
+    known = {f"{group}={option}" for group in groups() for option in options(group, folders)}
     return tuple(text for text in overrides if text in known)
+
+
+def _chosen_only(overrides: Sequence[str]) -> DictConfig:
+    """Return the configuration with the selected options, of wattload alone if others fail."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    folders = config_folders(overrides)
+    search = [text for text in overrides if _key(text) == SEARCH_PATH]
+    try:
+        return _compose((*search, *_selected(overrides, folders))).config
+    except (ConfigError, HydraException, OmegaConfBaseException):
+        return _compose(
+            tuple(text for text in _selected(overrides) if _key(text) != EXPERIMENT)
+        ).config
 
 
 def _flatten(node: object, prefix: str) -> Iterator[str]:
@@ -514,6 +736,10 @@ def _flatten(node: object, prefix: str) -> Iterator[str]:
             name = f"{prefix}.{key}" if prefix else str(key)
             yield name
             yield from _flatten(value, name)
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
 
 
 def without_session_keys(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -572,10 +798,6 @@ def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any
     path = config.workload._target_
     module, _, name = path.rpartition(".")
     choose = f"set workload= to one of {', '.join(options('workload'))}"
-    if not module:
-        raise ConfigError(
-            f"{_WORKLOAD_CLASS} must name a class as MODULE.CLASS, got {shown(path)}; or {choose}"
-        )
     try:
         found = getattr(import_module(module), name)
     except Exception as error:

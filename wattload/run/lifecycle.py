@@ -40,10 +40,12 @@ from wattload.run.clocks import exchange
 from wattload.run.compose import (
     build_workload,
     compose,
+    composition,
     require_hosts,
     require_target_kind,
     without_session_keys,
 )
+from wattload.run.config_folders import replaced_text
 from wattload.run.energy import with_samples_found
 from wattload.run.folder import make_run_folder, new_run_id, remove_run_folder, try_run_folder
 from wattload.run.host import HostCapture, devices_under
@@ -198,7 +200,11 @@ class RunLifecycle:
         self._world = process.communicator
         self._config = config
         self._order = Order(
-            config=config, config_values=config_values, comparison=comparison, command=command
+            config=config,
+            config_values=config_values,
+            config_files=composition(overrides).files,
+            comparison=comparison,
+            command=command,
         )
         self._calibrates = calibrates
         self._started_utc = utc_text()
@@ -388,7 +394,8 @@ class RunLifecycle:
         )
         self._process.ledger.add(context.targets, writes_of(plan))
         self._planned_bytes, self._covered_bytes = writes_of(plan), plan.covered_bytes
-        self._process.note_once([*lines, *self._wear_lines()])
+        replaced = replaced_text(self._order.config_files)
+        self._process.note_once([*filter(None, [replaced]), *lines, *self._wear_lines()])
         return workload, context
 
     def _checked(self, *, runs: bool) -> Planned:

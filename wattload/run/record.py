@@ -33,7 +33,14 @@ from wattload.core.record.phase import (
     phase_windows,
 )
 from wattload.core.record.results import Check, Latency
-from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, WorkloadSection
+from wattload.core.record.run import (
+    Comparison,
+    ConfigFile,
+    DataRecord,
+    RunRecord,
+    Status,
+    WorkloadSection,
+)
 from wattload.core.record.target import TargetRecord
 from wattload.core.workload import Outcome
 from wattload.power.energy.trace import TraceBuilder
@@ -56,6 +63,7 @@ class Order:
 
     config: RunConfig
     config_values: Mapping[str, Any]
+    config_files: tuple[ConfigFile, ...]
     comparison: Comparison
     command: tuple[str, ...]
 
@@ -310,6 +318,7 @@ def _order_section(order: Order) -> dict[str, Any]:
         "label": label,
         "command": order.command,
         "config": order.config_values,
+        "config_files": order.config_files,
         "comparison": order.comparison.model_copy(update={"arm": order.comparison.arm or label}),
     }
 

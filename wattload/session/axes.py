@@ -11,13 +11,18 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from wattload.core.errors import ConfigError
-from wattload.run.compose import groups, has_setting
+from wattload.run.compose import EXPERIMENT, experiment_of, groups, has_setting, options
 from wattload.run.config import override_of, plain_text, quote_text
+from wattload.run.config_folders import SEARCH_PATH, config_folders
 
-GROUPS = ("target", "power", "loader")
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+GROUPS = ("target", "power", "loader", "experiment")
 """The groups of settings whose swept values are compared with each other."""
 
 MOST_VALUES = 10_000
@@ -48,37 +53,109 @@ class Axis:
 def read_axes(overrides: Sequence[str], *, multirun: bool) -> tuple[Axis, ...]:
     """Return the axes in the order of the overrides; without ``multirun`` none of them is swept.
 
+    An experiment may sweep keys, and may be a sweep without ``multirun``; its axes are the last.
+
     Raises:
         ConfigError: an override is malformed, or sweeps a key that can't be swept.
     """
+    overrides, multirun = _with_experiment(overrides, multirun=multirun)
     if not multirun:
         return tuple(_fixed(text.partition("=")[0].strip(), text) for text in overrides)
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    folders = config_folders(overrides)
     try:
         parsed = OverridesParser.create().parse_overrides([quote_text(o) for o in overrides])
         axes = tuple(
-            Axis(
-                key=override.get_key_element(),
-                texts=tuple(
-                    f"{override.get_key_element()}={value}"
-                    for value in itertools.islice(override.sweep_string_iterator(), MOST_VALUES + 1)
-                ),
-                is_swept=True,
-            )
+            Axis(key=override.get_key_element(), texts=_texts(override, folders), is_swept=True)
             if override.is_sweep_override()
             else _fixed(override.get_key_element(), override.input_line or "")
             for override in parsed
         )
     except HydraException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
+    _refuse_sweeps_of_sweeps(axes)
     if math.prod(len(axis.texts) for axis in axes) > MOST_VALUES:
         swept = ", ".join(axis.key for axis in axes if axis.is_swept)
         raise ConfigError(
             f"a sweep can have at most {MOST_VALUES} runs; the values of {swept} make more"
         )
     return axes
+
+
+def _with_experiment(overrides: Sequence[str], *, multirun: bool) -> tuple[tuple[str, ...], bool]:
+    """Return the overrides with the keys that an experiment sweeps, and whether there is a sweep.
+
+    A key on the command line replaces the experiment's values.
+    """
+    chosen = next((text for text in overrides if text.startswith(f"{EXPERIMENT}=")), "")
+    found = None if _is_swept(chosen) else experiment_of(overrides)
+    if found is None:
+        return tuple(overrides), multirun
+    given = {text.partition("=")[0].strip() for text in overrides}
+    swept = [f"{key}={values}" for key, values in found.swept.items() if key not in given]
+    if swept and not (multirun or found.is_sweep):
+        raise ConfigError(
+            f"{chosen} sweeps {', '.join(found.swept)}; add -m, or hydra.mode: MULTIRUN in its file"
+        )
+    return (*overrides, *swept), multirun or found.is_sweep
+
+
+def _is_swept(text: str) -> bool:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_override(quote_text(text)).is_sweep_override()
+    except HydraException:
+        return False
+
+
+def _refuse_sweeps_of_sweeps(axes: Sequence[Axis]) -> None:
+    """Refuse several experiments of which one is a sweep itself."""
+    search = [axis.texts[0] for axis in axes if axis.key == SEARCH_PATH]
+    for axis in axes:
+        for text in axis.texts if axis.key == EXPERIMENT and axis.is_swept else ():
+            found = experiment_of((*search, text))
+            if found is not None and (found.swept or found.is_sweep):
+                raise ConfigError(
+                    f"{EXPERIMENT} can't be swept over {text.partition('=')[2]}, which is a sweep "
+                    "itself; give it one value"
+                )
+
+
+def _texts(override: Override, folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the override of a single run for each value of a sweep."""
+    from hydra.core.override_parser.types import Glob
+
+    key, sweep = override.get_key_element(), override.value()
+    if override.is_interval_sweep():
+        raise ConfigError(
+            f"{override.input_line} has no single values; use {key}=range(START,STOP,STEP) or "
+            f"{key}=a,b"
+        )
+    if getattr(sweep, "shuffle", False):
+        raise ConfigError(
+            f"the values of {key} can't be shuffled, because a session resumes in the same order; "
+            "leave out shuffle()"
+        )
+    if isinstance(sweep, Glob):
+        try:
+            names = sweep.filter(options(key, folders))
+        except FileNotFoundError:
+            raise ConfigError(
+                f"glob() selects options of a group such as loader, and {key} is not a group; list "
+                "its values"
+            ) from None
+        if not names:
+            raise ConfigError(
+                f"{override.input_line} selects no option; {key} can be "
+                f"{', '.join(options(key, folders))}"
+            )
+        return tuple(override_of(key, name) for name in names)
+    values = itertools.islice(override.sweep_string_iterator(), MOST_VALUES + 1)
+    return tuple(f"{key}={value}" for value in values)
 
 
 def _fixed(key: str, text: str) -> Axis:
@@ -99,13 +176,15 @@ def fitting(overrides: Sequence[str], axes: Sequence[Axis]) -> tuple[str, ...]:
     Raises:
         ConfigError: such a setting is swept itself: runs without it would repeat each other.
     """
-    kept = list(overrides)
+    kept, folders = list(overrides), config_folders(overrides)
     for group in axes:
         if not group.is_swept or group.key not in groups():
             continue
         option = next(text for text in overrides if text in group.texts).partition("=")[2]
         for axis in axes:
-            if axis.key.startswith(f"{group.key}.") and _is_of_others(axis.key, option, group):
+            if axis.key.startswith(f"{group.key}.") and _is_of_others(
+                axis.key, option, group, folders
+            ):
                 if axis.is_swept:
                     raise ConfigError(
                         f"{axis.key} is swept, but {group.key}={plain_text(option)} does not have "
@@ -116,10 +195,10 @@ def fitting(overrides: Sequence[str], axes: Sequence[Axis]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _is_of_others(key: str, option: str, group: Axis) -> bool:
+def _is_of_others(key: str, option: str, group: Axis, folders: Sequence[Path]) -> bool:
     """Return whether another swept option of the group has the setting, and this one has not."""
-    return not has_setting(group.key, plain_text(option), key) and any(
-        has_setting(group.key, plain_text(other), key) for other in group.values
+    return not has_setting(group.key, plain_text(option), key, folders) and any(
+        has_setting(group.key, plain_text(other), key, folders) for other in group.values
     )
 
 

@@ -149,6 +149,18 @@ _COMPUTED: Mapping[str, Set[str]] = {
 """What a record computes once, and the fields that it depends on."""
 
 
+class ConfigFile(Frozen):
+    """A file of settings from a folder besides wattload's own, which took part in a run.
+
+    ``replaces`` is whether it was read instead of wattload's file of that name. The values are in
+    the record's ``config``. ``wattload report --redact`` masks ``path``.
+    """
+
+    path: str
+    sha256: str
+    replaces: bool
+
+
 class RunRecord(Frozen):
     """One run, in SI base units. Missing is ``None`` with a reason, never zero."""
 
@@ -161,6 +173,7 @@ class RunRecord(Frozen):
     finished_utc: IsoTime | None
     command: tuple[str, ...]
     config: Mapping[str, Any]
+    config_files: tuple[ConfigFile, ...] = ()
     comparison: Comparison
     software: SoftwareFacts
     workload: WorkloadSection
