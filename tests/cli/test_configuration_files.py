@@ -116,7 +116,7 @@ def test_files_of_a_lab_are_named_where_they_replace_ours_and_are_recorded(
             "experiment/own",
             "# @package _global_\ndefaults: [override /hydra/job_logging: none]",
             ["experiment=own"],
-            "hydra/job_logging can't be set: wattload only composes",
+            "hydra.job_logging.root can't be set: wattload only composes",
         ),
         (
             "experiment/own",

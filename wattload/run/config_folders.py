@@ -152,13 +152,10 @@ def refuse_changed(hydra: Mapping[str, object], plain: Mapping[str, object]) -> 
         hydra: the composed settings of Hydra's by their keys.
         plain: those without the files.
     """
-    choices = "hydra.runtime.choices."
     for key, value in hydra.items():
-        group = key.removeprefix(choices)
-        is_choice = key != group and group.startswith("hydra/")
-        is_heeded = key.startswith((*_IGNORED, *_OF_EXPERIMENTS)) and not is_choice
+        is_heeded = key.startswith((*_IGNORED, *_OF_EXPERIMENTS))
         if not is_heeded and (key not in plain or plain[key] != value):
-            raise ConfigError(f"{hydra_refusal(group)}; remove it from the file")
+            raise ConfigError(f"{hydra_refusal(key)}; remove it from the file")
 
 
 def refuse_foreign_classes(leaves: Iterable[tuple[str, object]]) -> None:
