@@ -164,7 +164,10 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("~scale=demo", ["scale can't be removed, got '~scale=demo'; use scale= and one of demo,"]),
         ("~power", ["power can't be removed, got '~power'; use power=none"]),
         ("+seed=3", ["settings can't be added or removed, got '+seed=3'; to change one, write"]),
-        ("hydra/launcher=joblib", ["wattload makes its runs one after another", "use --hosts, mp"]),
+        (
+            "hydra/launcher=joblib",
+            ["wattload makes its runs one after another", "start processes with --hosts"],
+        ),
         ("hydra/sweeper=optuna", ["wattload orders the runs of a sweep itself", "use -m with a,b"]),
         ("hydra.run.dir=/x", ["wattload names the folder of each run itself; use runs=FOLDER"]),
         ("hydra.sweep.dir=/x", ["wattload names the folder of each run itself; use runs=FOLDER"]),
