@@ -263,10 +263,34 @@ def decode_ocp_smart(data: bytes) -> OcpSmartLog:
 
 def read_group_media_bytes(device: AdminDevice, group: int) -> int:
     """Return the bytes written to the media of one endurance group, in steps of 10^9."""
+    return u128(_group_log(device, group), 80) * GB
+
+
+def read_rated_bytes(device: AdminDevice, controller: Controller) -> int | None:
+    """Return the bytes that the first namespace's endurance group is rated to take in its life.
+
+    This is the Endurance Estimate at a write amplification of 1, in steps of 10^9 bytes; ``None``
+    if the drive has no endurance groups or states none.
+
+    Raises:
+        PowerError: the drive does not answer.
+    """
+    group = _endurance_group(device, controller)
+    return (u128(_group_log(device, group), 32) * GB or None) if group else None
+
+
+def _group_log(device: AdminDevice, group: int) -> bytes:
     command = log_command(ENDURANCE_GROUP_LOG, ENDURANCE_GROUP_BYTES, specific=group)
     data = fetch(device, command).data
     require_bytes(data, ENDURANCE_GROUP_BYTES, "the endurance group log")
-    return u128(data, 80) * GB
+    return data
+
+
+def _endurance_group(device: AdminDevice, controller: Controller) -> int:
+    """Return the endurance group of the controller's first namespace, 0 if there is none."""
+    namespaces = active_namespaces(device) if controller.endurance_groups else ()
+    groups = (identify_namespace(device, each).endurance_group for each in namespaces[:1])
+    return next(groups, 0)
 
 
 def media_counter(device: AdminDevice, controller: Controller) -> tuple[str, Callable[[], int]]:
@@ -286,9 +310,8 @@ def media_counter(device: AdminDevice, controller: Controller) -> tuple[str, Cal
         read_ocp_smart(device, uuid_index=index)
         return OCP, lambda: read_ocp_smart(device, uuid_index=index).media_written_bytes
     except PowerError:
-        namespaces = active_namespaces(device) if controller.endurance_groups else ()
-    groups = [identify_namespace(device, each).endurance_group for each in namespaces[:1]]
-    if not any(groups):
+        group = _endurance_group(device, controller)
+    if not group:
         raise PowerError("the drive has neither the OCP log C0h nor endurance groups")
-    read_group_media_bytes(device, groups[0])
-    return ENDURANCE_GROUP, lambda: read_group_media_bytes(device, groups[0])
+    read_group_media_bytes(device, group)
+    return ENDURANCE_GROUP, lambda: read_group_media_bytes(device, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def test_what_the_last_run_would_be_refused_for_is_said_before_the_first(
     assert main(words) == 2
     assert "/sys/kernel" in capsys.readouterr().err
     assert not list(Path("runs").glob("*/record.json"))
+
+
+def test_a_target_that_is_unlike_the_others_is_named_before_the_first_run(
+    folders: list[str], capsys: Captured
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        words = [f"{word},{memory}" if word.startswith("target") else word for word in folders]
+        assert main([*words, "--plan"]) == 0
+        assert (
+            f"warning     {memory}: the target is tmpfs, which is memory" in capsys.readouterr().out
+        )
 
 
 def test_a_plan_has_the_order_the_bytes_and_whether_a_verdict_is_possible(

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 from wattload.cli.outcome import Printer, rough_time
 from wattload.cli.plan import RunTime, endurance_text, target_text
 from wattload.cli.terminal import Line, print_lines
+from wattload.core.errors import PowerError
 from wattload.core.record.run import WARM_UP_BLOCK
+from wattload.core.storage.controllers import controllers_under
 from wattload.core.units import GB, Unit, format_rate
+from wattload.power.nvme.admin import open_with_timeout
+from wattload.power.nvme.identify import identify_controller
+from wattload.power.nvme.logs import read_rated_bytes
 from wattload.power.registry import NONE
 from wattload.results.quantity import counted, listed, number, quantity
 from wattload.run.compose import workload_class
@@ -22,6 +27,7 @@ from wattload.run.preflight import possible_waits, space_of
 from wattload.session.loop import plan_all
 
 if TYPE_CHECKING:
+    from wattload.core.storage.guard import Guard
     from wattload.core.storage.targets import Target
     from wattload.session.forecast import Part
     from wattload.session.loop import SessionPreview
@@ -71,6 +77,27 @@ class Totals:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wear:
+    """The most that a session writes to a drive, in capacities of its file system.
+
+    ``rated_share`` is the share of the bytes that the drive says it takes in its life.
+    """
+
+    drive_writes: float
+    rated_share: float | None
+    guard: Guard | None
+
+    @property
+    def text(self) -> str:
+        parts = [f"{number(self.drive_writes, 1)} drive writes"]
+        if self.rated_share is not None:
+            parts.append(f"{number(self.rated_share * 100, 1)} % of its rated writes")
+        if self.guard is not None:
+            parts.append(endurance_text(self.guard))
+        return "; ".join(parts)
+
+
 def print_session(overrides: Sequence[str], *, multirun: bool, as_json: bool) -> int:
     """Print what the runs of a command will do, on rank 0, and return 0.
 
@@ -86,7 +113,10 @@ def print_session(overrides: Sequence[str], *, multirun: bool, as_json: bool) ->
             "runs": [point.name for point in found.points],
             "finished": found.finished,
             **asdict(totals),
-            "drive_writes": {name: share for name, (share, _) in _wear(found).items()},
+            "wear": {
+                name: {"drive_writes": wear.drive_writes, "rated_share": wear.rated_share}
+                for name, wear in _wear(found).items()
+            },
             "verdict": asdict(found.outlook),
             "warnings": found.warnings,
         }
@@ -127,7 +157,7 @@ def _lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
         "verdict", f"{'possible' if found.outlook.can_decide else 'no'}: {found.outlook.words}"
     )
     for warning in found.warnings:
-        yield Line("", warning, "yellow")
+        yield Line("warning", warning, "yellow")
 
 
 def _totals_lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
@@ -139,10 +169,9 @@ def _totals_lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
         reads.append(f"as many bytes as the targets deliver in {rough_time(totals.clocked_s)}")
     yield Line("reads", " and ".join(reads))
     yield Line("writes", f"{_about(totals.written_bytes)} besides the data")
-    for name, (share, endurance) in _wear(found).items():
-        if share:
-            text = f"{name}: at most {number(share, 1)} drive writes, data included"
-            yield Line("wear", f"{text}{endurance}")
+    for name, wear in _wear(found).items():
+        if wear.drive_writes:
+            yield Line("wear", f"{name}: at most {wear.text}, data included")
     computing = f", {rough_time(totals.computing_s)} of it emulated computation"
     yield Line(
         "time",
@@ -178,12 +207,29 @@ def _targets(found: SessionPreview) -> dict[str, tuple[Part, Target]]:
     return {str(t.path): (part, t) for part in every for t in part.preview.targets}
 
 
-def _wear(found: SessionPreview) -> dict[str, tuple[float, str]]:
-    """Return, by the drives of a target, how often the runs write its capacity, and its wear."""
+def _wear(found: SessionPreview) -> dict[str, Wear]:
+    """Return the wear of each target's drives, by their names."""
     wear = {}
     for path, (part, target) in _targets(found).items():
-        share = found.writes.written_bytes(target) / max(space_of(target).total_bytes, 1)
-        guard = part.preview.drives.get(target.index)
-        endurance = f"; {endurance_text(guard)}" if guard is not None else ""
-        wear[", ".join(target.facts.devices) or path] = share, endurance
+        written_bytes = found.writes.written_bytes(target)
+        rated = [bytes_ for each in controllers_under(target) if (bytes_ := _rated_bytes(each))]
+        wear[", ".join(target.facts.devices) or path] = Wear(
+            drive_writes=written_bytes / max(space_of(target).total_bytes, 1),
+            rated_share=written_bytes / min(rated) if rated else None,
+            guard=part.preview.drives.get(target.index),
+        )
     return wear
+
+
+def _rated_bytes(controller: str) -> int | None:
+    """Return what a drive is rated to take, ``None`` where it can't be asked or does not say."""
+    try:
+        device = open_with_timeout(controller)
+    except PowerError:
+        return None
+    try:
+        return read_rated_bytes(device, identify_controller(device))
+    except PowerError:
+        return None
+    finally:
+        device.close()

@@ -6,7 +6,7 @@ A session that can't succeed is refused here, with all reasons at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -111,7 +111,23 @@ def require_possible(
         faults.raise_all()
 
     process.on_all_ranks(check)
-    return (f"warning: {shared}: their difference is not one of drives",) if shared else ()
+    same = [f"{shared}: their difference is not one of drives"] if shared else []
+    return (*same, *_unlike(parts))
+
+
+def _unlike(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield what is to be known of some of the targets, but not of all.
+
+    A drive that is not mounted is a folder of the root file system, unlike the others.
+    """
+    found: dict[str, dict[Path, None]] = {}
+    paths = {target.path for part in parts for target in part.preview.targets}
+    for target in (target for part in parts for target in part.preview.targets):
+        for warning in target.facts.warnings:
+            found.setdefault(warning, {})[target.path] = None
+    for warning, where in found.items():
+        if len(where) < len(paths):
+            yield f"{listed([*map(str, where)])}: {warning}"
 
 
 def shared_drives(parts: Sequence[Part]) -> str:

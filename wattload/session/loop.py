@@ -225,7 +225,8 @@ def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionRepo
     if journal is not None:  # a single run's own preflight guards against wear
         if left and len(process.hosts) > 1:  # else only a part of their faults would be listed
             require_ready(process, left[0].overrides)
-        process.note_once(require_possible(process, schedule, preview_parts(process, left)))
+        warnings = require_possible(process, schedule, preview_parts(process, left))
+        process.note_once([f"warning: {each}" for each in warnings])
     schedule.begin(process, done)
     pace = _begin_session(process, schedule, done, len(left), reporter)
     to_make, worst = {point.key for point in left}, 0

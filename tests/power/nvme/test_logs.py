@@ -24,6 +24,7 @@ from wattload.power.nvme.logs import (
     read_freezing_commands,
     read_group_media_bytes,
     read_ocp_smart,
+    read_rated_bytes,
     read_smart,
     read_supported_pages,
 )
@@ -215,6 +216,15 @@ def test_group_is_asked_for_by_its_number() -> None:
     device = Answers(logs={0x09: data})
     assert read_group_media_bytes(device, 3) == 7 * GB
     assert device.sent[0].cdw11 == 3 << 16
+
+
+@pytest.mark.parametrize(("estimate", "rated"), [(14_000_000, 14_000_000 * GB), (0, None)])
+def test_rated_bytes_are_the_endurance_estimate(estimate: int, rated: int | None) -> None:
+    log = packing.pack(packing.ENDURANCE, 512, {"estimate": packing.wide(estimate)})
+    namespace = bytes(102) + b"\x03\0" + bytes(26) + b"\x09"  # the group, and blocks of 2^9 bytes
+    answers = Answers(logs={0x09: log}, identify={0x00: namespace, 0x02: (1).to_bytes(4, "little")})
+    assert read_rated_bytes(answers, decode_controller(packing.controller(ctratt=1 << 4))) == rated
+    assert read_rated_bytes(answers, decode_controller(packing.controller())) is None
 
 
 def test_media_bytes_are_ocp_s_where_the_guid_proves_it() -> None:
