@@ -216,7 +216,7 @@ def _workload(
         name=scenario.workload,
         loader="arrow" if scenario.workload == "dlrm" else scenario.loader,
         scale=scenario.scale,
-        accelerator="h100 x 1" if scenario.workload == "unet3d" else "none",
+        accelerator="h100" if scenario.workload == "unet3d" else "none",
         rank_count=scenario.ranks,
         paths=(
             DataPath(

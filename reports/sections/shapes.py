@@ -57,9 +57,10 @@ from wattload.results.shapes import (
     Text,
     Title,
     ValueBars,
+    unique,
 )
 from wattload.results.shapes import Group as ShapeGroup
-from wattload.results.view import Arm, Readings, Shown, ShownRun, TracedRun
+from wattload.results.view import Arm, Readings, Shown, ShownRun, TracedRun, View
 
 _COLUMNS_MAX = 6
 """More arms than these are rows of a table of facts, and not its columns."""
@@ -69,8 +70,21 @@ _POINTS = 4000
 
 def opening_blocks(subject: Subject, group: Group, name: str) -> Iterator[Block]:
     """Yield what a workload's section begins with."""
-    view = view_named(group.workload)
-    yield from _blocks(view.opening(_shown(subject, group, ())), group, name, ())
+    view, shown = view_named(group.workload), _shown(subject, group, ())
+    yield from map(Paragraph, outcome_sentences(shown, view))
+    yield from _blocks(view.opening(shown), group, name, ())
+
+
+def outcome_sentences(shown: Shown[Any], view: View[Any]) -> list[str]:
+    """Return what a benchmark's rules make of the runs of each arm; of a sweep, nothing."""
+    arms = shown.arms or shown.every  # without a valid run, of those that there are
+    if any(arm.at for arm in arms):
+        return []
+    found = {arm.letter: view.outcome(arm.runs) for arm in arms}
+    texts = unique(found.values())
+    if len(texts) == 1:
+        return [f"{texts[0]}."]
+    return [f"{letter}: {text}." for letter, text in found.items() if text]
 
 
 def closing_blocks(

@@ -74,7 +74,7 @@ def test_the_summary_of_a_run_is_short_and_complete(capsys: pytest.CaptureFixtur
     )
     record = record.model_copy(update={"latencies": (latency("read"),)})
     lines = shown(record, capsys)
-    assert len(lines) <= 13
+    assert len(lines) <= 14
     assert lines[""] == "unet3d, loader direct, scale quick, label PS1: complete"
     assert lines["target"].startswith("/mnt/ssd (")
     assert lines["checks"] == "15 passed, 1 warned, 9 not applicable: no NVMe drive"
@@ -286,6 +286,18 @@ def test_verbose_adds_meanings_and_findings(capsys: pytest.CaptureFixture[str]) 
     assert lines["remark"] == "Mind the gap."
     assert record.power.choice in lines["power"]
     assert [*lines][-3:] == ["details", "record", "report"]
+
+
+def test_one_utilisation_is_printed_with_its_threshold_and_the_others_when_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_summary(record_of(), FOLDER, verbose=False)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("AU ") == 1
+    assert re.search(r" outcome MLPerf Storage v2.0: AU \S+ % misses 90 %; not a ", printed)
+    print_summary(record_of(), FOLDER, verbose=True)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r" figure AU by nominal step time \S+ %: ", printed)
 
 
 def test_several_causes_are_counted_apart() -> None:

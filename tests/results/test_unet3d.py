@@ -448,3 +448,19 @@ def test_facts_are_those_that_a_record_has() -> None:
     assert run is not None
     assert run.facts == facts
     assert run.facts.demand_bytes_per_s == 2 * BATCH * RECORD_BYTES / 0.3
+
+
+def test_the_outcome_has_the_lower_utilisation_and_the_edition() -> None:
+    facts = facts_of([epoch([0.1] * 4, [0.3] * 4)])
+    run = run_of_facts(facts.model_copy(update={"step_s": 0.2}))  # the accelerator overslept
+    missed = VIEW.outcome([run]).replace("\u00a0", " ")
+    assert missed.startswith(
+        "MLPerf Storage v2.0: AU 50.00 % misses 90 %; not a submission: 28 of "
+    )
+    fast = run_of_facts(facts_of([epoch([0.001] * 4, [0.3] * 4)]))
+    assert " reaches 90" in VIEW.outcome([fast])
+    assert " misses 90" in VIEW.outcome([fast, run])
+    assert ": no AU; " in VIEW.outcome(
+        [run_of_facts(facts_of([epoch([0.1] * 4, [0.0] * 4)], step_s=0.0))]
+    )
+    assert VIEW.outcome_figures <= figures(by_program()).keys()

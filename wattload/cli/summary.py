@@ -67,7 +67,7 @@ from wattload.results.quantity import (
     scale_for,
     with_uncertainty,
 )
-from wattload.results.reading import run_of, view_of
+from wattload.results.reading import asked, run_of, view_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -150,9 +150,12 @@ def _job(record: RunRecord) -> Iterator[Line]:
     for metric in rates:
         parts = [_value(metric), *_latency(record, metric.phase)]
         yield Line(label(metric.name, metric.unit), ", ".join(parts))
-    others = [metric for metric in record.metrics if metric.headline and metric not in rates]
-    if others:
+    judged = view_of(record).outcome_figures
+    heads = [metric for metric in record.metrics if metric.headline and metric not in rates]
+    if others := [metric for metric in heads if metric.name not in judged]:
         yield Line("also", "; ".join(_others(others)))
+    if outcome := asked(record, lambda run: view_of(record).outcome([run]), ""):
+        yield Line("outcome", outcome)
     quotas = unique(
         f"a quota of {limit:g} CPUs"
         for host in record.hosts
@@ -377,7 +380,8 @@ def details(record: RunRecord) -> Iterator[Line]:
     """Yield what ``--verbose`` adds: what the figures mean, remarks, and the findings."""
     for metric in record.metrics:
         if metric.headline:
-            yield Line("figure", f"{label(metric.name, metric.unit)}: {metric.meaning}")
+            words = f"{label(metric.name, metric.unit)} {_value(metric)}"
+            yield Line("figure", f"{words}: {metric.meaning}")
     for remark in record.workload.remarks:
         yield Line("remark", printable(remark))
     yield Line("power", printable(record.power.choice))

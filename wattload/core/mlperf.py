@@ -20,6 +20,7 @@ from wattload.core.base_models import Frozen
 from wattload.core.record.run import RunRecord
 from wattload.core.units import GIB, format_bytes, format_percent
 
+LAST_EDITION = "v3.0"
 MINIMUM_STEPS = 500
 """Minimum steps of an epoch."""
 MEMORY_FACTOR = 5
@@ -61,6 +62,8 @@ class Training:
     au_threshold: float
     step_s: Mapping[str, float] = field(default_factory=dict)
     """``computation_time`` of a step in seconds, by accelerator."""
+    editions: Mapping[str, str] = field(default_factory=dict)
+    """The last edition of MLPerf Storage that has an accelerator."""
 
 
 UNET3D = Training(
@@ -72,6 +75,7 @@ UNET3D = Training(
     record_format="npz",
     au_threshold=0.90,
     step_s={"a100": 0.636, "h100": 0.323, "b200": 0.162},
+    editions={"a100": "v2.0", "h100": "v2.0", "b200": "v3.0"},
 )
 
 
@@ -392,6 +396,8 @@ def _reads_as_closed(case: Case) -> bool:
 
 def hosts_equal(case: Case) -> Answer:
     ranks = Counter(rank.host for rank in case.record.ranks)
+    if not ranks:
+        raise UnknownError("the record has no ranks")
     equal = len(set(ranks.values())) == 1
     by_host = ", ".join(f"{host}: {count}" for host, count in sorted(ranks.items()))
     per_rank = case.fact("accelerators") // case.record.workload.rank_count

@@ -262,6 +262,9 @@ class View(Generic[F]):
         useful_part: the figure whose share of a whole is printed on its bar, and a word for it.
         judges_steady: whether its runs are judged to be steady by rules of their own.
         lines: lines of a terminal's summary by label, in place of the general ones or after them.
+        outcome: what a benchmark's rules make of the runs of an arm, without a full stop.
+        outcome_figures: the figures of which the outcome has the one that counts; a terminal prints
+            them only with ``--verbose``.
     """
 
     title: str = ""
@@ -303,6 +306,8 @@ class View(Generic[F]):
     useful_part: tuple[str, str] = ("", "")
     judges_steady: bool = False
     lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
+    outcome: Callable[[Sequence[Run[F]]], str] = lambda _: ""
+    outcome_figures: frozenset[str] = frozenset()
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:

@@ -73,7 +73,7 @@ def _rates(run: Run, phase: str) -> list[float]:
     return [size / taken for size, taken in zip(moved, seconds(run, phase), strict=True)]
 
 
-def _slowest_rank(run: Run, phase: str) -> float | None:
+def slowest_rank(run: Run, phase: str) -> float | None:
     """Return the lowest rate of a rank: its bytes divided by the time for its own shards."""
     moved: dict[int, int] = defaultdict(int)
     for span in run.record.spans:
@@ -139,7 +139,7 @@ def _dlio(phase: str, _verb: str, dlio_name: str) -> Figure[CheckpointFacts]:
 def _mlperf(phase: str, verb: str, dlio_name: str) -> Figure[CheckpointFacts]:
     return figure(
         name=f"mlperf_{dlio_name}_min_over_ranks_bytes_per_s",
-        of=lambda run: _slowest_rank(run, phase),
+        of=lambda run: slowest_rank(run, phase),
         unit=Unit.BYTES_PER_SECOND,
         better="higher",
         meaning=f"The lowest rate of a rank: bytes {verb} divided by the time for its own shards, "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from wattload.results.checkpoint.checks import CHECKS, OBSERVED
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
 from wattload.results.checkpoint.figures import FIGURES
+from wattload.results.checkpoint.outcome import outcome
 from wattload.results.registry import Results
 from wattload.results.view import View
 
@@ -26,5 +27,5 @@ RESULTS = Results(
     figures=FIGURES,
     checks=CHECKS,
     observed=OBSERVED,
-    view=View(work=_work),
+    view=View(work=_work, outcome=outcome),
 )

@@ -11,6 +11,7 @@ from wattload.results.quantity import percent, quantity
 from wattload.results.shapes import Grid, Shape, Word
 from wattload.results.unet3d.facts import Run, TrainingFacts
 from wattload.results.unet3d.figures import au_dlio, au_nominal, compute_fraction, samples_per_s
+from wattload.results.unet3d.outcome import UTILISATIONS, outcome
 from wattload.results.view import Limit, Shown, View, median_of_known
 
 
@@ -77,4 +78,6 @@ VIEW = View[TrainingFacts](
     emulates_accelerators=True,
     useful_part=("compute_s", "computing"),
     closing=_closing,
+    outcome=outcome,
+    outcome_figures=UTILISATIONS,
 )

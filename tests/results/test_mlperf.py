@@ -1,0 +1,71 @@
+"""How far runs are from a submission to MLPerf Storage, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.mlperf_runs import checkpoint, five, training, with_loader
+from wattload.core.mlperf import CHECKPOINT, RULES, TRAINING
+from wattload.results.checkpoint.outcome import WORDS as OF_CHECKPOINTS
+from wattload.results.mlperf import submission_text
+from wattload.results.unet3d.outcome import WORDS as OF_TRAINING
+
+AU = "accelerator_utilisation"
+
+
+def test_every_rule_that_can_be_missed_has_words() -> None:
+    never = {AU, "record_format", "data_loader", "prefetch", "framework"}
+    for workload, words in ((TRAINING, OF_TRAINING), (CHECKPOINT, OF_CHECKPOINTS)):
+        rules = {name for of, name, _ in RULES if of == workload}
+        assert words.keys() == rules - never
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"steps_per_epoch": 4}, "4 of 500 steps in an epoch"),
+        ({"epochs": 24}, "24 epochs instead of 5"),
+        (
+            {"steps_per_epoch": 4, "epochs": 24},
+            "4 of 500 steps in an epoch, and 1 more rule missed",
+        ),
+        ({"batch_samples": 4}, "a batch of 4 instead of 7"),
+        ({"record_divisor": 64}, "other sizes of records"),
+        ({"step_s": 0.1}, "another step time"),
+    ],
+)
+def test_the_first_missed_rule_is_named_and_the_others_are_counted(
+    changes: dict[str, Any], text: str
+) -> None:
+    assert submission_text([training(**changes)], OF_TRAINING) == f"not a submission: {text}"
+
+
+def test_files_come_first_with_thousands() -> None:
+    text = submission_text([training(epoch_files=28, steps_per_epoch=4)], OF_TRAINING)
+    assert text.startswith("not a submission: 28 of 14,000 files, and ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "text"),
+    [
+        ({"model": "405b_server"}, {}, "the model 405b_server"),
+        ({"checkpoint_count": 4}, {}, "4 of 10 checkpoints"),
+        ({}, {"interval_s": 0.0}, "0.0 s between checkpoints instead of 5.0 s"),
+        ({}, {"whole_bytes": 79}, "a part of each checkpoint"),
+        ({"mode": "async"}, {}, "checkpoints during training"),
+    ],
+)
+def test_what_checkpoints_lack(settings: dict[str, Any], facts: dict[str, Any], text: str) -> None:
+    found = submission_text([checkpoint(settings, **facts)], OF_CHECKPOINTS)
+    assert found == f"not a submission: {text}"
+
+
+def test_runs_that_miss_no_rule_are_closed_or_open_and_one_run_is_no_result() -> None:
+    assert submission_text(five(), OF_TRAINING, but=AU) == "otherwise as CLOSED requires"
+    alone = submission_text([training()], OF_TRAINING, but=AU)
+    assert alone == "no other rule missed, 1 rule not checked"
+    others = [with_loader(run, "direct") for run in five()]
+    assert submission_text(others, OF_TRAINING, but=AU) == "otherwise as OPEN allows"
+    assert submission_text([checkpoint()], OF_CHECKPOINTS) == "otherwise as CLOSED requires"

@@ -1,0 +1,38 @@
+"""What MLPerf Storage's rules make of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wattload.core.mlperf import LAST_EDITION
+from wattload.core.units import Unit
+from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, Run
+from wattload.results.checkpoint.figures import slowest_rank
+from wattload.results.mlperf import submission_text
+from wattload.results.quantity import quantity
+
+WORDS = {
+    "model": "the model {model}",
+    "whole_checkpoint": "a part of each checkpoint",
+    "processes": "{got} of {asked} processes",
+    "checkpoint_count": "{got} of {asked} checkpoints",
+    "checkpoint_interval": "{got} s between checkpoints instead of {asked} s",
+    "writes_before_reads": "reads before the last write",
+    "read_start": "reads that began too late",
+    "synchronous": "checkpoints during training",
+    "fsync": "files without fsync",
+    "cache_rule": "a warm cache",
+    "sound_run": "a failed check",
+}
+"""What a run is that misses a rule: see ``submission_text``."""
+
+
+def outcome(runs: Sequence[Run]) -> str:
+    """Return the rates by MLPerf's rule, those of the slowest rank, and what a submission lacks."""
+    rates = [
+        f"{verb} {quantity(min(known), Unit.BYTES_PER_SECOND)}"
+        for verb, phase in (("saves at", WRITE_PHASE), ("loads at", READ_PHASE))
+        if (known := [r for run in runs if (r := slowest_rank(run, phase)) is not None])
+    ]
+    rest = submission_text([run.record for run in runs], WORDS)
+    return f"MLPerf Storage {LAST_EDITION}: the slowest rank {' and '.join(rates)}; {rest}"
