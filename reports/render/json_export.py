@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from wattload.core.base_models import Frozen
+from wattload.core.record.results import Check
 from wattload.reports.claims.comparison import compare_claims, unmeasured_claims
 from wattload.reports.claims.papers import Paper
 from wattload.reports.runs.energy import Energy, every_energy
@@ -45,6 +46,7 @@ _LEFT_OUT: Mapping[type, Collection[str]] = {
     Effect: ("estimate", "interval"),
     LoadedPoint: ("idle_point", "busy_point"),
     Energy: ("illustrates",),
+    Check: ("bars_verdict", "bars_energy", "fails_run", "is_of_power"),
     LeftOut: ("path",),
 }
 """Keys whose values stand elsewhere in the document, or are no facts for a reader."""

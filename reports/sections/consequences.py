@@ -110,7 +110,7 @@ def consequences_section(subject: Subject) -> Section | None:
     table = Table(
         columns=columns(*(title for title, is_kept in titles.items() if is_kept)),
         rows=[[cells[place] for place in kept] for cells in rows],
-        caption="What follows at this interval, for these drives",
+        caption="What follows",
         note=_note(every),
     )
     fleet = (

@@ -1,4 +1,4 @@
-"""Every number that a page prints is in its data or in a record that it carries.
+"""Every number that a page prints is in its data or in a record of its runs.
 
 By value and at the printed precision, in captions, tables, claims and the data of charts too. What
 is exempt is listed here: numbers that only say where others are on the page.
