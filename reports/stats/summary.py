@@ -606,12 +606,12 @@ def _work(point: ShownPoint) -> str:
 
 
 def _times(point: ShownPoint) -> str:
-    """Return how long the job took in the median: ``written in 2.6 h (A), 3.7 h (B)``."""
+    """Return how long the job took, as in the tables: ``written in 2.6 h (A), 3.7 h (B)``."""
     name, words = view_named(point.group.workload).times
     row = point.rows.get(name)
     if row is None:
         return ""
-    found = {arm: spread.median for arm, spread in row.spreads.items() if spread is not None}
+    found = {arm: seconds for arm, seconds in row.centres.items() if seconds is not None}
     several = len(row.spreads) > 1
     texts = [
         f"{duration(seconds)} ({point.letter(arm) or arm})" if several else duration(seconds)

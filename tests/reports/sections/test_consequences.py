@@ -11,11 +11,13 @@ from tests.reports.random_writes import writes_run
 from tests.reports.sessions import session, simulated
 from wattload.reports.blocks import Cell, Paragraph, Projection, Setting
 from wattload.reports.runs.load import Run
+from wattload.reports.runs.phases import leading
 from wattload.reports.sections.consequences import Formula, consequences_section
 from wattload.reports.stats.bars import shown_point
 from wattload.reports.stats.consequences import Cost, costs
 from wattload.reports.stats.subject import make_subject
-from wattload.results.quantity import MISSING
+from wattload.reports.stats.summary import first_screen
+from wattload.results.quantity import MISSING, number
 
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}
 FAST, SLOW = [2.4e9, 2.42e9, 2.38e9, 2.4e9] * 2, [1.0e9, 1.01e9, 0.99e9, 1.0e9] * 2
@@ -55,6 +57,18 @@ def test_energy_and_stall_follow_from_joules_and_seconds_of_a_unit(pair: list[Ru
         kwh = cost.energy_j.value * YEAR_H * 8 / KWH_J
         assert float(energy.text) == pytest.approx(kwh, rel=5e-3)
         assert float(stall.text) == pytest.approx(cost.io_s.value * DAY, rel=5e-3)
+
+
+def test_the_unit_of_work_costs_what_the_first_screen_prints(pair: list[Run]) -> None:
+    screen = first_screen(make_subject(pair))
+    for cost, energy, rate in zip(
+        known(pair), screen.rows[0].energies.bars, screen.rows[0].rates.bars, strict=True
+    ):
+        assert cost.energy_j is not None
+        assert cost.io_s is not None
+        assert number(screen.energy_scale.shown(cost.energy_j.value), 3) == energy.text
+        written = sum(each.written_bytes for each in leading(pair[0].record))
+        assert number(written / cost.io_s.value / 1e9, 3) == rate.text
 
 
 def test_a_year_with_idling_is_the_work_and_idle_power_for_the_rest(pair: list[Run]) -> None:
