@@ -131,15 +131,22 @@ def efficiency_figure(
 
 
 def _finding(arms: Mapping[str, Sequence[Spot]], letters: Sequence[str], rates: Scale) -> str:
-    """Return what a byte costs at which rate in each arm; of many runs or points the range."""
+    """Return what a byte costs at which rate: in each arm, or in the first and last of many.
+
+    Points of a sweep are not pooled: of them it is the range of the runs.
+    """
     known = {letter: own for letter, own in zip(letters, arms.values(), strict=False) if own}
     every = [each for own in known.values() for each in own]
-    if len({each.at for each in every}) > 1 or len(known) > _ARMS_MAX:
+    if len({each.at for each in every}) > 1:
         costs = [number(end(s.j_per_byte for s in every) * GB, _SHOWN) for end in (min, max)]
         return f"{' to '.join(costs)} J/GB"
     if len(arms) == 1:
         return _words(every, rates)
-    return listed([f"{letter} {_words(own, rates)}" for letter, own in known.items()])
+    texts = {letter: f"{letter} {_words(own, rates)}" for letter, own in known.items()}
+    if len(known) <= _ARMS_MAX:
+        return listed([*texts.values()])
+    ranked = sorted(known, key=lambda letter: mean_log([s.j_per_byte for s in known[letter]]))
+    return f"{texts[ranked[0]]} to {texts[ranked[-1]]}"
 
 
 def _words(spots: Sequence[Spot], rates: Scale) -> str:

@@ -142,6 +142,8 @@ def _note(every: Sequence[Cost]) -> str:
         parts.append("Idle power was measured around the runs; deeper sleep uses less.")
     if any(cost.io_s for cost in every):
         parts.append("Stall: the time of the I/O, if the job waits for it.")
+        if not all(cost.io_s for cost in every):
+            parts.append("It is unknown where accelerators compute meanwhile.")
     if any(mean and mean.lower for cost in every for mean in (cost.io_s, cost.energy_j)):
         parts.append(
             "Small figures: 95 % intervals of the mean, with the uncertainty of meters; of a "
@@ -228,7 +230,7 @@ def _per_tb(cost: Cost) -> Cell:
 
 def _wait(cost: Cost, wait: Scale) -> Cell:
     if cost.io_s is None:
-        return Cell(MISSING, remark="accelerators compute meanwhile")
+        return Cell(MISSING)
     return Formula(
         per_unit=tuple(seconds * _DAY_MINUTES / wait.factor for seconds in cost.io_s.ends),
         unit_minutes=cost.unit_s / _MINUTE_S,

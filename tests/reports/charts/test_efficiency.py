@@ -59,6 +59,14 @@ def test_the_title_has_the_geometric_means_of_each_arm() -> None:
     )
 
 
+def test_of_many_arms_the_title_has_the_lowest_and_the_highest() -> None:
+    arms = {letter: [at(1.0, watts)] for letter, watts in zip("ABCD", (7, 5, 9, 6), strict=True)}
+    figure = efficiency_figure("x", "Job", "read", arms, "ABCD")
+    assert figure is not None
+    title = "Job: B 5.00 J/GB at 1.00 GB/s to C 9.00 J/GB at 1.00 GB/s"
+    assert figure.title.replace("\xa0", " ") == title
+
+
 def test_points_of_a_sweep_are_not_pooled_in_the_title() -> None:
     figure = drawn([at(1.0, 4.0, "depth 1"), at(4.0, 8.0, "depth 8")])
     assert figure.title == "Job: 2.00 to 4.00 J/GB"
