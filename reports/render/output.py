@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import choose_folder, read_bounded
 from wattload.core.record.file import RECORD_FILE
+from wattload.reports.render.card import card, png_of
 from wattload.reports.render.fio_job import fio_job
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
@@ -32,6 +33,7 @@ FORMS: Mapping[str, Callable[[Subject], str]] = {
     "json": json_report,
     "csv": csv_report,
     "markdown": markdown_report,
+    "svg": card,
 }
 """The formats of a report of any runs, by their names on the command line."""
 
@@ -48,7 +50,7 @@ class Report:
     ``ratios`` is a second table, of the ratios of two arms; only CSV has one.
     """
 
-    text: str
+    text: str | bytes
     left_out: Sequence[LeftOut]
     ratios: str = ""
 
@@ -67,7 +69,8 @@ def make_report(
 
     Args:
         paths: run folders, records, or folders of run folders.
-        form: a key of ``FORMS``, or ``fio`` for a job with the requests of one run.
+        form: a key of ``FORMS``, ``png`` for the card of ``svg``, or ``fio`` for a job with the
+            requests of one run.
         by: what defines the arms: see ``make_subject``.
         redact: mask host names, serials and paths.
         forced: also compare runs and figures that are excluded.
@@ -76,15 +79,18 @@ def make_report(
 
     Raises:
         RecordError: there is no readable record.
-        ConfigError: ``by`` does not name a property or a configuration key of these runs, or fio
-            can't repeat them.
+        ConfigError: ``by`` does not name a property or a configuration key of these runs, fio
+            can't repeat them, or nothing here can draw a PNG.
     """
     with _loaded_runs(paths, redact=redact) as loaded:
         subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
+        text: str | bytes
         if form == "html":
             text = page_of(subject, claims=claims)
         elif form == "json":
             text = json_report(subject, claims=claims)
+        elif form == "png":
+            text = png_of(card(subject))
         elif form == "fio":
             text = fio_job(loaded.runs)
         else:
@@ -182,7 +188,7 @@ def _identity(file: Path) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def write_whole(text: str, output: Path) -> Path:
+def write_whole(text: str | bytes, output: Path) -> Path:
     """Write a text to a file completely or leave the file unchanged; returns its path.
 
     A link stays, and its target is replaced. A pipe or a character device is written to.
@@ -192,15 +198,15 @@ def write_whole(text: str, output: Path) -> Path:
     """
     try:
         if _is_replaced(output):
-            _replace(text.encode(), Path(os.path.realpath(output)))
+            _replace(_encoded(text), Path(os.path.realpath(output)))
         else:
-            _write_into(text.encode(), output)
+            _write_into(_encoded(text), output)
     except OSError as error:
         raise TargetError(f"can't write {output}: {error.strerror}; use another -o") from error
     return output
 
 
-def write_own(text: str, output: Path) -> Path:
+def write_own(text: str | bytes, output: Path) -> Path:
     """Write a text as ``write_whole``, under a name that the user did not choose.
 
     Others may have planted something there: only a regular file of ours is replaced.
@@ -217,6 +223,10 @@ def write_own(text: str, output: Path) -> Path:
     except OSError as error:
         raise TargetError(f"can't write {output}: {error.strerror}; use -o") from error
     return output
+
+
+def _encoded(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _mode_of(output: Path) -> int:
@@ -262,7 +272,7 @@ def _write_into(content: bytes, output: Path) -> None:
         stream.write(content)
 
 
-def write_out(text: str) -> None:
+def write_out(text: str | bytes) -> None:
     """Write a text to standard output completely.
 
     Raises:
@@ -274,7 +284,7 @@ def write_out(text: str) -> None:
         sys.stdout.flush()
         stream = sys.stdout.buffer
         raw = getattr(stream, "raw", stream)  # its write() returns the number of bytes written
-        rest = memoryview(text.encode())
+        rest = memoryview(_encoded(text))
         while rest:
             count = raw.write(rest)
             if count is None:  # a full non-blocking pipe

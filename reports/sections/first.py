@@ -28,9 +28,9 @@ from wattload.reports.runs.phases import leading
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.shapes import over_time_figures
 from wattload.reports.sections.trust import has_complete, limits_notices
-from wattload.reports.sections.wording import anchor, caveats_text, unique
+from wattload.reports.sections.wording import anchor, caveats_of, unique
 from wattload.reports.stats.bars import Bars, effects_to_best
-from wattload.reports.stats.conditions import has_excluded_energy, is_compared
+from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.intervals import hull
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
@@ -97,8 +97,7 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     scale = [f"scale {screen.scale}"] if screen.scale else []
     if screen.scale == "demo" and not screen.banner:
         scale = ["demo scale, no drive test"]
-    counting = [run for run in subject.runs if is_compared(subject, run)] or subject.runs
-    caveats, which = caveats_text((run.record, subject.checks(run)) for run in counting)
+    caveats, which = caveats_of(subject)
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
         Link(caveats, "trust"),

@@ -15,6 +15,7 @@ from wattload.reports.blocks import Cell, Tone
 from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import split_name
+from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Subject
 from wattload.results.quantity import counted, listed, quantity, whole
 
@@ -192,6 +193,12 @@ def checks_tally(checks: Sequence[Check]) -> str:
     """Return how many checks there are and their results; each is one check of one run."""
     count = counted(len(checks), "check")
     return f"{count}: {check_counts(checks, causes=False)}" if checks else count
+
+
+def caveats_of(subject: Subject) -> tuple[str, str]:
+    """Return ``caveats_text`` of the runs that are compared, or of all if none is."""
+    runs = [run for run in subject.runs if is_compared(subject, run)] or subject.runs
+    return caveats_text((run.record, subject.checks(run)) for run in runs)
 
 
 def caveats_text(runs: Iterable[tuple[RunRecord, Sequence[Check]]]) -> tuple[str, str]:

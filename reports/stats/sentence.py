@@ -11,7 +11,7 @@ from wattload.reports.stats.pairs import began_s
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, first_screen
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import TIMES, counted, listed, ratio_text
+from wattload.results.quantity import TIMES, UNIT_SPACE, counted, listed, ratio_text
 
 _NAME_MAX = 40
 """Characters of the name of an arm; a longer one loses its middle."""
@@ -161,7 +161,7 @@ def _bounds(bars: Bars) -> str:
     """Return the energies of arms known as bounds: ``A ≤ 31, B ≤ 30 J per epoch``."""
     if not bars.bars or any(bar.value is not None or bar.upper is None for bar in bars.bars):
         return ""
-    return f"{_each(bars.bars)} {bars.title}"
+    return f"{_each(bars.bars)}{UNIT_SPACE}{bars.title}"
 
 
 def _figures(subject: Subject, row: VerdictRow) -> str:
@@ -174,9 +174,13 @@ def _figures(subject: Subject, row: VerdictRow) -> str:
         return f"{arm}{bars.missing}"
     (bar,) = bars.bars
     energy = row.energies
-    cost = f"{energy.bars[0].text} {energy.title}" if energy.has_figure else "energy not measured"
+    cost = (
+        f"{energy.bars[0].text}{UNIT_SPACE}{energy.title}"
+        if energy.has_figure
+        else "energy not measured"
+    )
     runs = "one run" if bar.run_count == 1 else f"mean of {counted(bar.run_count, 'run')}"
-    return f"{arm}{bar.text} {bars.title}, {cost}, {runs}"
+    return f"{arm}{bar.text}{UNIT_SPACE}{bars.title}, {cost}, {runs}"
 
 
 def _ranked(row: VerdictRow) -> str:
@@ -202,7 +206,7 @@ def _ranked(row: VerdictRow) -> str:
     ]
     level = _some([_name(arm) for arm in others if arm not in ahead])
     return (
-        f"{_name(best)} is {_some(than)}, with {bars[0].text} {row.rates.title}"
+        f"{_name(best)} is {_some(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
         f"{f', no difference to {level} shown' if level else ''}"
     )
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import Opener, Scheme
+from tests.browser.conftest import NAMES, Opener, Scheme
 from tests.browser.samples import REPORTS
+from tests.reports.sessions import simulated
+from tests.reports.stats.test_summary import FAST, SLOW
 from wattload.reports.charts.themes import light
+from wattload.reports.render.card import card, png_of
+from wattload.reports.stats.subject import make_subject
 
 Samples = Callable[[str], Path]
 
@@ -204,3 +210,12 @@ def test_links_of_the_first_screen_lead_to_something(
             where = link.get_attribute("href")
             assert where is not None
             assert opened.page.locator(where).count() == 1
+
+
+def test_a_browser_draws_the_card() -> None:
+    svg = card(make_subject(simulated(FAST, SLOW)))
+    if not any(map(shutil.which, NAMES)):
+        pytest.skip("no browser")
+    drawn = png_of(svg)
+    assert drawn.startswith(b"\x89PNG")
+    assert struct.unpack(">II", drawn[16:24]) == (1200, 630)

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 INDEX = "index.html"
 STANDARD_OUTPUT = Path("-")
-ENDS = {"html": ".html", "json": ".json", "csv": ".csv", "markdown": ".md", "fio": ".fio"}
+ENDS = {
+    "html": ".html",
+    "json": ".json",
+    "csv": ".csv",
+    "markdown": ".md",
+    "svg": ".svg",
+    "png": ".png",
+    "fio": ".fio",
+}
 BY = ("label", "target", "power_state", "loader", "firmware")
 
 
@@ -40,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=tuple(ENDS),
         help="an HTML page, its figures as JSON, one CSV row per run, phase and figure (the ratios "
-        "of two arms go to FILE-ratios.csv), the summary as Markdown, or a job for fio with the "
-        "requests of one run (default: that of FILE's suffix, or html)",
+        "of two arms go to FILE-ratios.csv), the summary as Markdown, a card of 1200 x 630 pixels "
+        "as SVG or PNG, or a job for fio with the requests of one run (default: that of FILE's "
+        "suffix, or html)",
     )
     parser.add_argument(
         "--full",
@@ -113,6 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
         refuse_input(ratios, arguments.runs)
     for line in recorded_texts(finish_abandoned(arguments.runs)):
         print(line, file=sys.stderr)
+    text: str | bytes
     second = ""
     if arguments.index:
         text = _index(arguments, output)

@@ -42,6 +42,7 @@ from wattload.reports.sections.hosts import (
     shared_text,
 )
 from wattload.reports.sections.wording import (
+    caveats_of,
     caveats_text,
     check_counts,
     targets_text,
@@ -404,9 +405,8 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
         console.print(_table(subject, group))
         print_lines("", list(_results(subject, group)))
     report = command("report", [journal], host)
-    caveats = caveats_text((run.record, subject.checks(run)) for run in subject.runs)
     ending = [
-        Line("checks", printable(": ".join(filter(None, caveats)))),
+        Line("checks", printable(": ".join(filter(None, caveats_of(subject))))),
         Line("report", report, wraps=False),
         Line("finding", printable(finding(subject)), "bold"),
     ]
