@@ -162,7 +162,7 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
     """Return the verdicts with their bars, and what was measured over time."""
     blocks: list[Block] = [_verdicts(subject, screen)]
     has_column = len(subject.arms) == 1 and any(row.devices for row in screen.rows)
-    if screen.no_power and not has_column:
+    if screen.no_power and not has_column and not subject.compares:  # as the finding has it
         blocks.append(Paragraph(no_power_text(screen), quiet=True))
     if all(subject.faults(run) for run in subject.runs):
         place = len(blocks) if has_complete(subject) else 0  # before figures that are no results

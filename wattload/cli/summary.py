@@ -476,8 +476,8 @@ def _figure(row: Row, arm: str) -> str:
 
 
 def _results(subject: Subject, group: Group) -> Iterator[Line]:
-    """Yield the ratio and the verdict of each shown quantity, at each point of a sweep."""
-    if len(group.arms) < 2:  # noqa: PLR2004 - nothing to compare
+    """Yield the ratio and the verdict of each shown quantity of two arms, at each point."""
+    if not group.is_pair:
         return
     keys = set(_shown(compare(subject, group)).values())
     for part in points(group):
@@ -487,11 +487,8 @@ def _results(subject: Subject, group: Group) -> Iterator[Line]:
 
 
 def _result(row: Row, part: Point, group: Group) -> Iterator[Line]:
-    """Yield the ratio and the verdict; at a point of a sweep in one line."""
+    """Yield the ratio and the verdict of two arms; at a point of a sweep in one line."""
     name = row.quantity.label
-    if not group.is_pair:
-        yield Line("verdict", printable(f"{name}: {row.words} ({row.reason})"))
-        return
     found = answer("energy" if row.quantity.is_energy else "speed", row, tuple(group.arms))
     interval = f" ({found.interval_text})" if found.interval_text else ""
     ratio = f"{found.leader}: {found.ratio_text}{interval}" if found.ratio_text else ""
