@@ -81,7 +81,7 @@ from wattload.results.quantity import (
 from wattload.results.reading import run_of, view_named, view_of
 from wattload.results.view import Limit
 
-_INVENTED = "rates and watts are invented, no verdict"
+_INVENTED = "rates and watts are invented"
 
 _LIMITED = re.compile(",|:")
 """What ends the words for a limit; its evidence follows."""

@@ -87,6 +87,25 @@ def test_bounds_rank_nothing() -> None:
     assert "less energy" not in text
 
 
+def test_upper_bounds_are_told_as_such() -> None:
+    runs = session({"A": FAST, "B": SLOW}, power="bounds", virtual=False)
+    assert said(list(map(without_lower_bound, runs))) == (
+        "A finishes an epoch 2.40x as fast, "
+        "energy known as bounds only (A ≤ 31.5 and B ≤ 75.8 J per epoch)."
+    )
+
+
+def without_lower_bound(run: Run) -> Run:
+    power = run.record.power
+    missing = {"lower_j": "no minimum is declared"}
+    energy = [
+        each.model_copy(update={"lower_j": None, "missing": {**each.missing, **missing}})
+        for each in power.energy
+    ]
+    own = power.model_copy(update={"energy": tuple(energy)})
+    return replace(run, record=run.record.model_copy(update={"power": own}))
+
+
 def test_an_arm_without_a_valid_run_is_named() -> None:
     wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
     runs = [
