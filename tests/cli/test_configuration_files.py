@@ -256,3 +256,18 @@ def test_a_rerun_names_another_version_and_host_in_a_line_each(tmp_path: Path) -
     assert version.startswith("recorded by wattload 0.0.1 (")
     assert host.startswith("another host than the run's: cpu_model ")
     assert host.endswith(" instead of Zuse Z3")
+
+
+def test_a_run_of_an_experiment_is_repeated_alone(tmp_path: Path, lab: Path) -> None:
+    text = """# @package _global_
+        defaults: [override /workload: 'null', override /power: none]
+        hydra: {mode: MULTIRUN}
+        repeat: 2
+    """
+    write(lab, "experiment/own", text)
+    done = wattload(tmp_path, "-m", "-cd", "lab", "experiment=own", "target.path=target")
+    assert done.returncode == 0, done.stderr
+    first, _ = run_folders(tmp_path / "runs")
+    done = wattload(tmp_path, *read_record(first).command[2:])  # as a page shows it
+    assert done.returncode == 0, done.stderr
+    assert len(run_folders(tmp_path / "runs")) == 3

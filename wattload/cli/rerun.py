@@ -17,8 +17,6 @@ from wattload.run.config import override_of
 from wattload.run.config_folders import config_folders, flat
 from wattload.run.launcher import is_first_rank
 
-ONE_RUN = ("repeat=1", "interleave=none", "sweep=none")
-"""An experiment's file makes a session, of which one run is repeated."""
 _OF_SESSIONS = ("repeat", "interleave", "interleave_by", "start_wait_max_s", "runs", "sweep")
 """Settings of a session, not of its runs; and where the results go."""
 _OF_HOSTS = ("name", "cpu_model", "cpu_count", "memory_bytes", "kernel")
@@ -37,7 +35,7 @@ def rerun_overrides(run: str, overrides: Sequence[str]) -> list[str]:
     record = read_record(Path(run))
     given = {_key(text) for text in overrides}
     search = [text for text in overrides if _key(text) == "hydra.searchpath"]
-    base = [*_without(record.command[2:], {*map(_key, (*ONE_RUN, *search))}), *search, *ONE_RUN]
+    base = [*_without(record.command[2:], set(map(_key, search))), *search]
     paths = list(dict.fromkeys(each.facts.path for each in record.targets if each.facts.path))
     if paths:
         path = paths[0] if len(paths) == 1 else paths

@@ -22,9 +22,10 @@ from wattload.core.errors import ConfigError
 from wattload.core.settings import MISSING, NamedSetting, settings_of
 from wattload.core.workload import Accelerator
 from wattload.power.config import PowerConfig
-from wattload.run.compose import experiment_of, options, schema_of, values_by_scale
+from wattload.run.compose import EXPERIMENT, experiment_of, options, schema_of, values_by_scale
 from wattload.run.config import RunConfig, SweepConfig, TargetConfig
-from wattload.run.config_folders import CONFIG_MODULE
+from wattload.run.config_folders import CONFIG_MODULE, SEARCH_PATH
+from wattload.session.axes import read_axes
 
 _GENERAL: Mapping[str, type] = {
     "": RunConfig,
@@ -220,8 +221,7 @@ def require_workload(overrides: Sequence[str], command: str) -> None:
     keys = [text.partition("=")[0].strip() for text in overrides]
     if "workload" in keys:
         return
-    experiment = experiment_of(overrides) if "experiment" in keys else None
-    if experiment is not None and "workload" in experiment.chosen:
+    if EXPERIMENT in keys and _is_chosen_by_experiments(overrides):
         return
     for key in difflib.get_close_matches("workload", keys, n=1, cutoff=0.75):
         raise ConfigError(f"unknown setting {key}; did you mean workload?")
@@ -233,6 +233,20 @@ def require_workload(overrides: Sequence[str], command: str) -> None:
         f"no workload given; add workload=NAME, with one of\n{listed}\n"
         f"e.g. wattload {command} workload=unet3d target.path=/mnt/ssd scale=demo"
     )
+
+
+def _is_chosen_by_experiments(overrides: Sequence[str]) -> bool:
+    """Return whether the experiment, or each of several, selects a workload."""
+    search = [text for text in overrides if text.startswith(f"{SEARCH_PATH}=")]
+    chosen = [text for text in overrides if text.startswith(f"{EXPERIMENT}=")]
+    axes = read_axes([*search, *chosen], multirun=True)
+    found = [
+        experiment_of((*search, text))
+        for axis in axes
+        if axis.key == EXPERIMENT
+        for text in axis.texts
+    ]
+    return all(each is not None and "workload" in each.chosen for each in found)
 
 
 def _wrapped(text: str, indent: str, hanging: int) -> Iterator[str]:

@@ -40,6 +40,7 @@ from wattload.run.config_folders import (
 from wattload.run.host_load.config import LOADS
 
 if TYPE_CHECKING:
+    from hydra._internal.defaults_list import DefaultsList  # what ConfigLoader returns
     from hydra.core.config_loader import ConfigLoader
     from omegaconf import DictConfig
 
@@ -65,14 +66,12 @@ CODED_GROUPS = (*_PACKAGES, "load")
 class Composed(NamedTuple):
     """What overrides compose; it is shared, so nobody may change it.
 
-    ``files`` are those of ``--config-dir`` that took part, ``chosen`` the groups whose option the
-    overrides or an experiment chose.
+    ``files`` are those of ``--config-dir`` that took part.
     """
 
     config: DictConfig
     hydra: DictConfig
-    files: tuple[ConfigFile, ...] = ()
-    chosen: frozenset[str] = frozenset()
+    files: tuple[ConfigFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ def experiment_of(overrides: Sequence[str]) -> Experiment | None:
             str(key): str(value) for key, value in (composed.hydra.sweeper.params or {}).items()
         },
         is_sweep=composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN",
-        chosen=composed.chosen,
+        chosen=frozenset(_defaults(tuple(chosen)).overrides.override_choices),
     )
 
 
@@ -283,25 +282,31 @@ def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _compose(overrides: tuple[str, ...]) -> Composed:
     """Return the composed configuration, which is shared."""
     from hydra import compose as hydra_compose
-    from hydra.types import RunMode
     from omegaconf import OmegaConf, open_dict
 
     register_schemas()
     folders = config_folders(overrides)
-    used, chosen = list[str](), frozenset[str]()
-    with _search_path(overrides, folders) as (loader, given):
+    with _search_path(overrides, folders) as (_, given):
         config = hydra_compose(CONFIG_NAME, overrides=given, return_hydra_config=True)
-        if folders or any(_key(text) == EXPERIMENT for text in overrides):
-            found = loader.compute_defaults_list(CONFIG_NAME, given, RunMode.RUN)
-            used = [each.config_path for each in found.defaults if each.config_path]
-            chosen = frozenset(found.overrides.override_choices)
     hydra = config.hydra
     with open_dict(config):
         del config["hydra"]
     refuse_foreign_classes(flat(OmegaConf.to_container(config), ""))
-    if used:
-        refuse_changed(_hydra_values(hydra), _hydra_values(_compose(()).hydra))
-    return Composed(config, hydra, files_used(used, folders), chosen)
+    if not folders:
+        return Composed(config, hydra, ())
+    refuse_changed(_hydra_values(hydra), _hydra_values(_compose(()).hydra))
+    names = [each.config_path for each in _defaults(overrides).defaults if each.config_path]
+    return Composed(config, hydra, files_used(names, folders))
+
+
+@lru_cache(maxsize=64)
+def _defaults(overrides: tuple[str, ...]) -> DefaultsList:
+    """Return Hydra's defaults list, which is shared: which files are composed, and why."""
+    from hydra.types import RunMode
+
+    with _search_path(overrides, config_folders(overrides)) as (loader, given):
+        found: DefaultsList = loader.compute_defaults_list(CONFIG_NAME, given, RunMode.RUN)
+    return found
 
 
 @contextmanager
@@ -327,14 +332,10 @@ def defaults_of(overrides: Sequence[str]) -> list[tuple[str, str, bool, str]]:
     Raises:
         ConfigError: as for ``composition``.
     """
-    from hydra.types import RunMode
-
     composition(overrides)
-    with _search_path(overrides, config_folders(overrides)) as (loader, given):
-        found = loader.compute_defaults_list(CONFIG_NAME, given, RunMode.RUN)
     return [
         (each.config_path or "", each.package or "", each.is_self, each.parent or "")
-        for each in found.defaults
+        for each in _defaults(tuple(overrides)).defaults
     ]
 
 
@@ -743,9 +744,15 @@ def _key(override: str) -> str:
 
 
 def without_session_keys(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return the overrides without those that apply to a session of several runs."""
+    """Return the overrides without those that apply to a session of several runs.
+
+    With an experiment, whose file may make a session, they are of a single run.
+    """
     session = ("interleave", "interleave_by", "start_wait_max_s", "repeat")
-    return tuple(text for text in overrides if text.partition("=")[0].strip() not in session)
+    single = ("repeat=1", "interleave=none", "sweep=none")
+    is_experiment = any(_key(text) == EXPERIMENT for text in overrides)
+    own = tuple(text for text in overrides if _key(text) not in session)
+    return (*own, *single) if is_experiment else own
 
 
 def build_workload(config: RunConfig) -> Workload:
