@@ -460,7 +460,8 @@ def test_the_outcome_has_the_lower_utilisation_and_the_edition() -> None:
     fast = run_of_facts(facts_of([epoch([0.001] * 4, [0.3] * 4)]))
     assert " reaches 90" in VIEW.outcome([fast])
     assert " misses 90" in VIEW.outcome([fast, run])
-    assert ": no AU; " in VIEW.outcome(
-        [run_of_facts(facts_of([epoch([0.1] * 4, [0.0] * 4)], step_s=0.0))]
-    )
+    unpaced = run_of_facts(facts_of([epoch([0.1] * 4, [0.0] * 4)], step_s=0.0))
+    assert ": no AU without an accelerator; " in VIEW.outcome([unpaced])
+    short = run_of_facts(facts_of([epoch([0.1], [0.3])]))
+    assert ": no AU in epochs of one step; " in VIEW.outcome([short])
     assert VIEW.outcome_figures <= figures(by_program()).keys()

@@ -218,6 +218,7 @@ def total(run: Run, name: str) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_block_layer_counts_the_same_sizes_and_depth(
     drive: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -233,7 +234,7 @@ def test_the_block_layer_counts_the_same_sizes_and_depth(
     assert by_fio.written_bytes == pytest.approx(total(run, "written_bytes"), rel=0.02)
     assert by_fio.write_operations == pytest.approx(total(run, "write_operations"), rel=0.02)
     assert by_fio.read_bytes < by_fio.written_bytes / 100
-    # Within 2 % here; each loses some of its depth when other tests take its CPU.
+    # Within 2 % on an idle machine; the kernel counts busy time in ticks.
     depth = total(run, "weighted_s") / total(run, "busy_s")
     assert by_fio.weighted_s / by_fio.busy_s == pytest.approx(depth, rel=0.1)
 

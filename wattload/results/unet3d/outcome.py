@@ -41,7 +41,8 @@ def outcome(runs: Sequence[Run]) -> str:
     ]
     rest = submission_text([run.record for run in runs], WORDS, but="accelerator_utilisation")
     if not known:
-        return f"{rules}: no AU; {rest}"
+        reason = "in epochs of one step" if runs[0].facts.step_s else "without an accelerator"
+        return f"{rules}: no AU {reason}; {rest}"
     verb = "reaches" if min(known) >= UNET3D.au_threshold else "misses"
     threshold = quantity(UNET3D.au_threshold, Unit.FRACTION, 2)
     return f"{rules}: AU {quantity(min(known), Unit.FRACTION)} {verb} {threshold}; {rest}"
