@@ -84,8 +84,8 @@ def test_a_plan_of_a_session_that_is_refused_says_both(
     [
         (["repeat=3"], "no: 3 runs of each arm can't show a difference: that takes at least 5"),
         (["repeat=5"], "possible: 5 runs of each arm; taken in turns"),
-        (["label=x"], "no: the runs are one arm"),
-        (["loader=direct,mmap"], "no: a verdict is between two arms, and the runs are 4"),
+        (["label=x"], "no: one arm at 2 points, which a report draws as a curve"),
+        (["loader=direct,mmap"], "no: a verdict is between two arms, and these runs are 4 arms"),
     ],
 )
 def test_a_plan_of_a_sweep_says_what_its_runs_decide(

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from wattload.session.loop import SessionPreview
     from wattload.session.schedule import Point
 
-RATE_BYTES_PER_S = GB
-"""For the order of magnitude: a drive moves 0.5 to 14 GB/s."""
+RATE_BYTES_PER_S, START_S = GB, 5.0
+"""For the order of magnitude: a drive moves 0.5 to 14 GB/s, and what a run does besides its job,
+such as checks and ceilings, takes some seconds."""
 
 MOST_SHOWN = 24
 """Runs and targets that are listed; of more, their number is."""
@@ -42,7 +43,7 @@ MOST_SHOWN = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What all runs of a session take together; ``estimated_s`` is without ``waiting_s``.
+    """What the runs of a session that are left take; ``estimated_s`` is without ``waiting_s``.
 
     ``clocked_s`` is how long they read as many bytes as the targets deliver, and ``waiting_s`` how
     long they wait where a drive's power is measured.
@@ -68,7 +69,8 @@ class Totals:
             clocked_s=sum(part.runs * plan.reading_s for part, plan in plans),
             computing_s=sum(part.runs * plan.computing_s for part, plan in plans),
             estimated_s=sum(
-                part.preparations * time.generate_s + part.runs * (time.io_s + time.computing_s)
+                part.preparations * time.generate_s
+                + part.runs * (START_S + time.io_s + time.computing_s)
                 for part, time in times
             ),
             waiting_s=sum(
@@ -112,6 +114,7 @@ def print_session(overrides: Sequence[str], *, multirun: bool, as_json: bool) ->
         document = {
             "runs": [point.name for point in found.points],
             "finished": found.finished,
+            "left_s": found.left_s,
             **asdict(totals),
             "wear": {
                 name: {"drive_writes": wear.drive_writes, "rated_share": wear.rated_share}
@@ -137,7 +140,7 @@ def _heading(found: SessionPreview) -> str:
         runs += f" of {listed([*kinds])}"
     if not found.finished:
         return runs
-    return f"{runs}, of which {found.finished} are finished and not repeated"
+    return f"{runs}; {found.finished} finished and not repeated"
 
 
 def _lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
@@ -172,16 +175,18 @@ def _totals_lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
     for name, wear in _wear(found).items():
         if wear.drive_writes:
             yield Line("wear", f"{name}: at most {wear.text}, data included")
-    computing = f", {rough_time(totals.computing_s)} of it emulated computation"
+    if found.left_s is not None:
+        yield Line("time", f"about {rough_time(found.left_s)}, at the pace of the finished runs")
+        return
+    computing = f", emulated computation {rough_time(totals.computing_s)}"
     yield Line(
         "time",
-        f"about {rough_time(totals.estimated_s)} at {format_rate(RATE_BYTES_PER_S)}"
-        f"{computing if totals.computing_s else ''}; start, checks and ceilings come on top",
+        f"about {rough_time(totals.estimated_s)}: I/O at {format_rate(RATE_BYTES_PER_S)}"
+        f"{computing if totals.computing_s else ''}, {START_S:g} s a run for what is around it",
     )
-    configs = {part.preview.config.power.source for part in found.parts}
     if totals.waiting_s:
         yield Line("waits", f"{rough_time(totals.waiting_s)} more if a drive's power is measured")
-    elif configs == {NONE}:
+    elif all(part.preview.config.power.source == NONE for part in found.parts):
         yield Line("energy", "not measured: power=none")
 
 

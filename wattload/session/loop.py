@@ -114,6 +114,7 @@ class SessionPreview:
     points: Sequence[Point]
     parts: Sequence[Part]
     finished: int
+    left_s: float | None
     outlook: Outlook
     warnings: Sequence[str]
     writes: WriteLedger
@@ -139,7 +140,8 @@ def plan_all(
     with unsampled_process(first, reporter, measures=False) as process:
         (schedule,) = schedules(process)
         schedule.planned = keyed_on_all_hosts(schedule.planned, process)
-        left = schedule.left(_resume(process, schedule.journal, schedule.planned))
+        done = _resume(process, schedule.journal, schedule.planned)
+        left = schedule.left(done)
         parts = preview_parts(process, left)
         warnings: Sequence[str] = ()
         refusal = None
@@ -155,6 +157,7 @@ def plan_all(
             points=schedule.planned,
             parts=parts,
             finished=len(schedule.planned) - len(left),
+            left_s=_pace_of(done).left_s(len(left)),
             outlook=schedule.outlook,
             warnings=warnings,
             writes=planned_writes(process, parts),
@@ -296,6 +299,10 @@ def _begin_session(
         return Pace()
     planned = len(schedule.planned)
     reporter.session_resumed(planned - left_count, planned, schedule.journal.path)
+    return _pace_of(done)
+
+
+def _pace_of(done: Mapping[str, Path]) -> Pace:
     seconds = [read_record(path).wall_s or 0.0 for path in done.values()]
     return Pace([each for each in seconds if each > 0])
 

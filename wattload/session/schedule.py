@@ -396,9 +396,13 @@ class Sweep(Schedule):
         arms = {point.arm for point in self.planned}
         each = min(Counter(point.overrides for point in self.planned).values())
         if len(arms) == 1:
-            return Outlook(can_decide=False, words="the runs are one arm: nothing is compared")
+            points = len({point.overrides for point in self.planned})
+            words = "one arm; compare it with the runs of another command"
+            if points > 1:
+                words = f"one arm at {points} points, which a report draws as a curve"
+            return Outlook(can_decide=False, words=words)
         if len(arms) > ARMS:
-            words = f"a verdict is between two arms, and the runs are {len(arms)}"
+            words = f"a verdict is between two arms, and these runs are {len(arms)} arms"
             return Outlook(can_decide=False, words=words)
         in_turns = f"interleave=abba repeat={MINIMUM_PAIRS}"
         if each < MINIMUM_RUNS:
