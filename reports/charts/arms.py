@@ -138,6 +138,8 @@ def arms_figure(
     points: Sequence[PointRows],
     letters: Sequence[str] = LETTERS,
     axis: str = "",
+    *,
+    energies: str = "a whole run",
 ) -> Figure | None:
     """Return a panel per quantity, each from zero on its own axis; ``None`` without any figure.
 
@@ -147,6 +149,7 @@ def arms_figure(
         points: one, or those of a sweep, each of which has a group of bars.
         letters: those of the arms, in their order.
         axis: the swept setting, in words.
+        energies: what these are of.
     """
     rows: dict[str, dict[str, Row]] = {}
     for point in points:
@@ -172,7 +175,8 @@ def arms_figure(
         quantity = next(iter(own.values())).quantity
         panels.append(bars_svg(_panel_title(quantity, scale), bars, scale))
     every = [entry for own in drawn for entry in own.values()]
-    caption = _caption(every, [runs for point in points for runs in point.runs.values()])
+    runs = [own for point in points for own in point.runs.values()]
+    caption = _caption(every, runs, energies)
     title = f"{subject}: {'arm by arm' if len(arms) > 1 else 'every run'}"
     if axis:
         caption = f"A group of bars for each value of {axis}. {caption}"
@@ -182,7 +186,7 @@ def arms_figure(
         title=title,
         svg="".join(panels),
         caption=forced_caption(caption, forced_clause(every)),
-        table=_table(list(rows.values()), arms, axis),
+        table=_table(list(rows.values()), arms, axis, energies),
         legend=arms_legend(arms, letters),
     )
 
@@ -193,10 +197,10 @@ def _scale(own: Mapping[str, Row]) -> Scale:
     return scale_for(next(iter(own.values())).quantity.unit, max(ends, default=None))
 
 
-def _caption(drawn: Sequence[Row], runs: Sequence[Sequence[Run]]) -> str:
+def _caption(drawn: Sequence[Row], runs: Sequence[Sequence[Run]], energies: str) -> str:
     parts = ["↑ higher is better, ↓ lower is better."]
     if any(entry.quantity.unit is Unit.JOULES for entry in drawn):
-        parts.append("Energies are of a whole run.")
+        parts.append(f"Energies are of {energies}.")
     if any(len(own) > 1 for own in runs):
         parts.append("Bars are geometric means of valid runs, as in the ratios. A dot is one run.")
     known = [f for entry in drawn for own in entry.figures.values() for f in own if f.value]
@@ -208,7 +212,14 @@ def _caption(drawn: Sequence[Row], runs: Sequence[Sequence[Run]]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _table(rows: Sequence[Mapping[str, Row]], arms: Sequence[str], axis: str) -> Table:
+def runs_table(rows: Sequence[Row], arms: Sequence[str], energies: str) -> Table:
+    """Return the figures of every run, of quantities without a chart here."""
+    return _table([{"": entry} for entry in rows], arms, "", energies)
+
+
+def _table(
+    rows: Sequence[Mapping[str, Row]], arms: Sequence[str], axis: str, energies: str
+) -> Table:
     lines = []
     for own in rows:
         scale = _scale(own)
@@ -225,7 +236,12 @@ def _table(rows: Sequence[Mapping[str, Row]], arms: Sequence[str], axis: str) ->
         columns=columns(*titles, "#figure", "valid", "remark"),
         rows=lines,
         caption="Every run's figure",
+        note=f"Energies are of {energies}." if any(map(_has_joules, rows)) else "",
     )
+
+
+def _has_joules(own: Mapping[str, Row]) -> bool:
+    return any(entry.quantity.unit is Unit.JOULES for entry in own.values())
 
 
 def sweep_figure(name: str, subject: Subject, group: Group) -> Figure | None:

@@ -28,8 +28,8 @@ from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.runs.timeline import Band, Line, Timeline, host_rates, make_timeline
 from wattload.reports.stats.subject import LETTERS
 from wattload.results.labels import label
-from wattload.results.quantity import Scale, listed, number, quantity, scale_for, scaled
-from wattload.results.reading import view_of
+from wattload.results.quantity import Scale, counted, listed, number, quantity, scale_for, scaled
+from wattload.results.reading import run_of, view_of
 
 BINS_MAX = 600
 """The most bins of a line: more would not be seen."""
@@ -40,6 +40,12 @@ _BANDED_MIN = 20
 """Bands of fewer bins would cover all of the chart."""
 _BRIEF_S = 0.5
 """Shorter phases have too few bins of the trace: each is drawn with its mean rate."""
+_BRIEF_BINS = 2.0
+"""Phases of fewer bins of a chart would alias with these, so they are drawn in the same way."""
+_TEETH_MAX = BINS_MAX // 4
+"""More phases can't be seen: means over many of them are drawn instead."""
+_PERIODS = 10
+"""How many phases of a run such a mean is over."""
 
 _WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400)
 _STRIPS_MAX = 40
@@ -117,13 +123,26 @@ class Track:
         return sorted(found)
 
     @property
+    def active_s(self) -> float:
+        """How long its timed phases took in all."""
+        return sum(phase.active_s for phase in self.phases)
+
+    @property
+    def work(self) -> str:
+        """How many units of work its timed phases are, ``2 checkpoints``; empty for one."""
+        view, run = view_of(self.run.record), run_of(self.run.record)
+        if view.work is None or not view.has_size or run is None:
+            return ""
+        name, count = view.work(run, [phase.name for phase in self.phases]) or ("", 0.0)
+        return counted(int(count), name) if count > 1 else ""
+
+    @property
     def summary(self) -> str:
         """How long its timed phases took in all, and their energy, with their names."""
-        seconds = sum(phase.active_s for phase in self.phases)
         energies = phase_energies(self.run.record)
         whole = whole_energy(self.run.record) or (energies[0] if len(self.phases) == 1 else None)
-        names = _names(self.phases)
-        return _spent(names if len(names) <= _LONGEST_NAMES else "in all", seconds, whole)
+        names = self.work or _names(self.phases)
+        return _spent(names if len(names) <= _LONGEST_NAMES else "in all", self.active_s, whole)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -383,7 +402,10 @@ def _moved(track: Track) -> list[_Series]:
 def _is_brief(track: Track) -> bool:
     """Return whether most of a run's timed phases are too short for the bins of its trace."""
     lengths = [end - start for phase in track.phases for start, end in phase.intervals_s]
-    return bool(lengths) and 0 < float(np.median(lengths)) < _BRIEF_S
+    if not lengths or not (length_s := float(np.median(lengths))) > 0:
+        return False
+    bin_s = min(1.0, track.end_s / _BINS_MIN) if len(lengths) > 1 else 0.0
+    return length_s < max(_BRIEF_S, _BRIEF_BINS * bin_s) and len(lengths) <= _TEETH_MAX
 
 
 def _phase_rates(track: Track, bin_s: float, *, is_alone: bool) -> list[_Series]:
@@ -469,7 +491,7 @@ def _chart(
     bands = (
         [band for track in tracks for band in track.timeline.bands] if unit is Unit.WATTS else []
     )
-    width_s = bin_s or _bin_s(tracks, every)
+    width_s = bin_s or _bin_s(tracks, every, unit)
     binned = [_binned(each, width_s) for each in every]
     end_s = max(track.end_s for track in tracks)
     quiet = [span for track in tracks for span in track.quiet] if unit is Unit.WATTS else []
@@ -548,12 +570,18 @@ def _draw_band(frame: Frame, track: Track, band: Band, scale: Scale) -> None:
         )
 
 
-def _bin_s(tracks: Sequence[Track], series: Sequence[_Series]) -> float:
+def _bin_s(tracks: Sequence[Track], series: Sequence[_Series], unit: Unit) -> float:
     """Return the width of bins in seconds.
 
     It is a second, the slowest sensor's period, more for long runs, or less for short ones.
     """
     periods_s = [float(np.median(np.diff(each.time_s))) for each in series if each.time_s.size > 1]
+    counts = [sum(len(phase.intervals_s) for phase in track.phases) for track in tracks]
+    periods_s += [
+        _PERIODS * track.end_s / count
+        for track, count in zip(tracks, counts, strict=True)
+        if count > _TEETH_MAX and unit is Unit.BYTES_PER_SECOND
+    ]
     span_s = max(track.timeline.end_s - track.timeline.start_s for track in tracks)
     short_s = max(track.end_s for track in tracks) / _BINS_MIN
     least_s = max([*periods_s, span_s / BINS_MAX, min(1.0, short_s)])
@@ -757,7 +785,9 @@ def _draw_labels(
     frame.over(text(first, y, track.summary, role="strong", more=look))
     if is_split and not labels:
         look = f' class="fixed wide" dx="{shift}"'
-        frame.over(text(first, y, "; ".join(track.parts), role="strong", more=look))
+        words = f"{track.work}: " if track.work else ""
+        words += "; ".join(track.parts)
+        frame.over(text(first, y, words, role="strong", more=look))
     for words, left, _ in labels:
         look = f' class="fixed wide" dx="{shift if left == labels[0][1] else 0}"'
         frame.over(text(share_of(left), y, words, role="strong", more=look))

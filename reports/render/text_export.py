@@ -20,8 +20,8 @@ from wattload.reports.runs.energy import ALL_PHASES, every_energy
 from wattload.reports.runs.hosts import shares_of
 from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
-from wattload.reports.sections.first import representative_run
 from wattload.reports.sections.hosts import HOSTS_MAX, host_blocks
+from wattload.reports.sections.over_time import representative_run
 from wattload.reports.sections.ratios import points_table, quantities_table
 from wattload.reports.stats.bars import Bar, Bars
 from wattload.reports.stats.comparison import Row, compare

@@ -162,8 +162,13 @@ def _rates(
         return
     since_ns = clock.rows_ns(trace.host, trace.time_ns) - round(start_s * NS_PER_S)
     slot = np.where((since_ns < 0) & (since_ns > -BIN_NS), 0, since_ns // BIN_NS)
+    begins = [
+        math.floor((phase.start_s - start_s) * NS_PER_S / BIN_NS)
+        for phase in phases_of(run.record)
+        if phase.name in trace.phase.words
+    ]
     # Bins that are missing from the trace moved no bytes, nor did those before and after.
-    first = int(slot.min()) - 1
+    first = min([int(slot.min()), *begins]) - 1
     last = max(int(slot.max()) + 1, math.ceil((end_s - start_s) * NS_PER_S / BIN_NS))
     time_s = start_s + np.arange(first, last + 1, dtype=np.float64) * (BIN_NS / NS_PER_S)
     parts = {phase.name for phase in phases_of(run.record) if phase.is_part}
@@ -409,7 +414,7 @@ def rates_within(run: Run, spans: Spans, bins_max: int) -> tuple[Array, Array] |
     since_s = CommonClock(run.record).rows_ns(trace.host, trace.time_ns) / NS_PER_S
     counts = (trace.read_bytes + trace.written_bytes).astype(np.float64)
     start_s, end_s = ends_of_spans(spans)
-    bins = int(np.clip((end_s - start_s) // _BIN_S, 1, bins_max))
+    bins = int(np.clip((end_s - start_s) / _BIN_S + 1e-6, 1, bins_max))
     edges = np.linspace(start_s, end_s, bins + 1)
     total = np.zeros_like(edges)
     for phase, own in spans:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
-from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
-    Figure,
-    FigureRow,
     Finding,
     Link,
     Paragraph,
@@ -21,19 +17,14 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
-from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
-from wattload.reports.runs.energy import REPLAYED
-from wattload.reports.runs.load import Run
-from wattload.reports.runs.phases import leading
 from wattload.reports.sanitize import shortened
-from wattload.reports.sections.shapes import over_time_figures
+from wattload.reports.sections.over_time import first_charts
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, caveats_of, unique
 from wattload.reports.stats.bars import Bars, effects_to_best
-from wattload.reports.stats.conditions import has_excluded_energy
 from wattload.reports.stats.intervals import hull
-from wattload.reports.stats.subject import LETTERS, Group, Subject, named
-from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow, rate_scale
+from wattload.reports.stats.subject import LETTERS, Subject, named
+from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.quantity import (
@@ -44,7 +35,6 @@ from wattload.results.quantity import (
     counted,
     listed,
     number,
-    one_unit,
     plus_minus,
     ratio_ends,
     ratio_text,
@@ -53,9 +43,6 @@ from wattload.results.quantity import (
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]  # roles of arms are tones
 _GRADE_TONES: dict[str, Tone] = {"high": "good", "medium": "warn", "low": "warn"}
 """Red is left for a grade without a possible verdict."""
-
-OWN = "own"
-"""Charts that a workload has in place of its rate over time."""
 
 _PLACES_MAX = 4
 """Targets that a title names; of more it says how many there are."""
@@ -171,8 +158,8 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
         blocks.append(Paragraph(screen.measurand, quiet=True))
     if screen.warnings:
         blocks.append(Paragraph(" ".join(screen.warnings)))
-    if (figure := _over_time(subject)) is not None:
-        blocks.append(figure)
+    if (charts := first_charts(subject)) is not None:
+        blocks.append(charts)
     return blocks
 
 
@@ -243,19 +230,17 @@ def _line(
 
 
 def _ratios(row: VerdictRow) -> str:
-    """Return the ratios of three arms or more to the best, with their intervals."""
+    """Return the ratios of three arms or more to the best, of those that have an interval."""
     if len(row.ranking) > len(LETTERS):
         return ""
     letters = {bar.arm: bar.letter for bar in row.rates.bars}
-    found = effects_to_best(row.rates, row.ranking)
     texts = [
-        f"{letters[arm]} {ratio_text(each.ratio)}{TIMES}"
-        + (f" ({ratio_ends(*hull(each.demanded))})" if each.demanded else "")
-        for arm, each in found.items()
+        f"{letters[arm]} {ratio_text(each.ratio)}{TIMES} ({ratio_ends(*hull(each.demanded))})"
+        for arm, each in effects_to_best(row.rates, row.ranking).items()
+        if each.demanded
     ]
-    has_intervals = any(each.demanded for each in found.values())
-    holds = f"; 95{UNIT_SPACE}% CI of all pairs at once" if has_intervals else ""
-    return f"ratios to {letters[row.ranking[0]]}: {', '.join(texts)}{holds}" if texts else ""
+    holds = f"95{UNIT_SPACE}% CI of all pairs at once"
+    return f"ratios to {letters[row.ranking[0]]}: {', '.join(texts)}; {holds}" if texts else ""
 
 
 def _ceilings(bars: Bars) -> str:
@@ -398,121 +383,3 @@ def _panel(bars: Bars, ranking: Sequence[str], winner: str | None) -> str:
         _PRINTED,
         bars.ceilings,
     )
-
-
-def representative_run(subject: Subject, runs: Sequence[Run]) -> Run | None:
-    """Return the valid run of median rate, the lower of two; ``None`` where no run is valid.
-
-    Where the energy of some runs is excluded, it is one of the others.
-    """
-    valid = [run for run in runs if not subject.faults(run)]
-    counting = [run for run in valid if not has_excluded_energy(subject, run)]
-    ranked = sorted(counting or valid, key=_rate)
-    return ranked[(len(ranked) - 1) // 2] if ranked else None
-
-
-def _rate(run: Run) -> tuple[float, str]:
-    """Return the rate over all leading phases, total bytes ÷ total seconds, and the id for ties."""
-    phases = leading(run.record)
-    seconds = sum(phase.active_s for phase in phases)
-    moved_bytes = sum(phase.moved_bytes for phase in phases)
-    return (moved_bytes / seconds if seconds > 0 else 0.0), run.id
-
-
-def tracks_of(subject: Subject, group: Group) -> list[Track]:
-    """Return the representative run of each arm, at the last point where all have one."""
-    if len(group.arms) > len(LETTERS):
-        return []
-    best: list[Track] = []
-    for point in reversed(points(group)):
-        tracks = [
-            make_track(letter, arm, run)
-            for letter, arm in zip(group.letters, group.arms, strict=False)
-            if (run := representative_run(subject, point.group.arms.get(arm, ()))) is not None
-        ]
-        if len(tracks) > len(best):
-            best = tracks
-        if len(best) == len(group.arms):
-            break
-    return best
-
-
-def drawn_first(subject: Subject) -> tuple[str, str]:
-    """Return what the first screen draws: a workload, and its power or, without any, its rate.
-
-    A workload alone on the page that has charts of its own over time shows these, even with power.
-    """
-    tracks = {group.workload: tracks_of(subject, group) for group in subject.groups}
-    own = {
-        group.workload
-        for group in subject.groups
-        if over_time_figures(subject, group, "first", "", tracks[group.workload])
-    }
-    if list(tracks) == [*own]:
-        return next(iter(own)), OWN
-    with_power = (name for name, own in tracks.items() if any(map(has_power, own)))
-    with_rate = (name for name, own in tracks.items() if any(each.timeline.rates for each in own))
-    if workload := next(with_power, ""):
-        return workload, "power"
-    workload = next(with_rate, "")
-    return workload, OWN if workload in own else "rate"
-
-
-def with_choice(
-    figure: Figure | None,
-    subject: Subject,
-    group: Group,
-    tracks: Sequence[Track],
-    *,
-    is_first: bool = False,
-) -> Figure | None:
-    """Return a chart of one run of each arm; the first one's caption states which one it is.
-
-    Args:
-        figure: the chart, if there is one.
-        subject: that of the page.
-        group: the runs that one of each arm was taken from.
-        tracks: those of the chart.
-        is_first: whether it is the page's first chart over time, which speaks for the others.
-    """
-    if figure is None:
-        return None
-    parts = [figure.caption]
-    excluded = [track.letter for track in tracks if has_excluded_energy(subject, track.run)]
-    if is_first and any(len(runs) > 1 for runs in group.arms.values()):
-        is_narrowed = not excluded and any(has_excluded_energy(subject, r) for r in group.runs)
-        among = " among those whose energy counts" if is_narrowed else ""
-        parts.append(f"Here and below, each line is its arm's run of median rate{among}.")
-    if excluded:
-        of = f" of {listed(excluded)}" if len(group.arms) > 1 else ""
-        parts.append(f"The energy{of} is excluded.")
-    return replace(figure, caption=" ".join(parts))
-
-
-def _with_source(figure: Figure | None, tracks: Sequence[Track]) -> Figure | None:
-    """Return a chart of power with a caption that says where its energies come from."""
-    if figure is None or not any(track.timeline.watts for track in tracks):
-        return figure
-    caption = f"{figure.caption} Energies are of one run's timed phases, in the window."
-    return replace(figure, caption=caption)
-
-
-def _over_time(subject: Subject) -> Block | None:
-    workload, what = drawn_first(subject)
-    group = next((group for group in subject.groups if group.workload == workload), None)
-    if group is None:
-        return None
-    title, tracks = workload_title(workload), tracks_of(subject, group)
-    if what == "power":
-        lines = [line for track in tracks for line in track.timeline.watts]
-        is_replayed = any(line.evidence == REPLAYED for line in lines)
-        name = f"Power during {title}" + f", {REPLAYED}" * is_replayed
-        figure = _with_source(power_figure("first-power", name, tracks), tracks)
-        return with_choice(figure, subject, group, tracks, is_first=True)
-    with one_unit(Unit.BYTES_PER_SECOND, rate_scale(subject, group)):
-        if what != OWN:
-            figure = rate_figure("first-rate", f"Rate during {title}", tracks)
-            return with_choice(figure, subject, group, tracks, is_first=True)
-        first, *others = over_time_figures(subject, group, "first-rate", title, tracks)
-    chosen = with_choice(first, subject, group, tracks, is_first=True)
-    return FigureRow([chosen or first, *others])

@@ -19,7 +19,7 @@ from wattload.reports.runs.hosts import (
     shares_of,
 )
 from wattload.reports.sections.energy import is_figure
-from wattload.reports.sections.first import tracks_of
+from wattload.reports.sections.over_time import tracks_of
 from wattload.reports.sections.wording import anchor
 from wattload.reports.stats.subject import Group, Subject, lettered
 from wattload.results.labels import label, workload_title

@@ -30,8 +30,8 @@ from wattload.reports.runs.compact import highest_temperature_k
 from wattload.reports.runs.energy import every_energy
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.energy import figure_evidence_text, source_facts
-from wattload.reports.sections.first import tracks_of, with_choice
 from wattload.reports.sections.machine import ABSOLUTE_ZERO_C
+from wattload.reports.sections.over_time import tracks_of, with_choice
 from wattload.reports.sections.wording import anchor, device_text, unique
 from wattload.reports.stats.bars import shown_point
 from wattload.reports.stats.conditions import compared_group, is_compared, is_energy_compared

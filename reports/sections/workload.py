@@ -25,6 +25,7 @@ from wattload.reports.charts.arms import (
     PointRows,
     arms_figure,
     parts_figures,
+    runs_table,
     stages_figure,
     sweep_figure,
 )
@@ -40,14 +41,15 @@ from wattload.reports.charts.sweeps import PANELS_MAX, means_figure, rates_figur
 from wattload.reports.charts.timeline import Track, power_figure, rate_figure
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
-from wattload.reports.sections.first import (
+from wattload.reports.sections.loads import load_blocks, load_statements, loaded_blocks
+from wattload.reports.sections.over_time import (
     OWN,
     drawn_first,
     representative_run,
+    swept_rate,
     tracks_of,
     with_choice,
 )
-from wattload.reports.sections.loads import load_blocks, load_statements, loaded_blocks
 from wattload.reports.sections.ratios import (
     by_quantity,
     confidence_fold,
@@ -56,7 +58,7 @@ from wattload.reports.sections.ratios import (
 )
 from wattload.reports.sections.shapes import closing_blocks, opening_blocks, over_time_figures
 from wattload.reports.sections.wording import anchor, sentence_of, unique
-from wattload.reports.stats.bars import Bars
+from wattload.reports.stats.bars import Bars, per_unit, shown_point
 from wattload.reports.stats.comparison import Row, compare, one_measurand
 from wattload.reports.stats.conditions import is_compared
 from wattload.reports.stats.subject import LETTERS, Group, Subject, lettered, named
@@ -126,8 +128,8 @@ def _over_time(
             yield FigureRow(own)
         return
     over_time = {
-        "rate": rate_figure(f"{name}-rate", f"{title}: rate", tracks),
-        "power": power_figure(f"{name}-power", f"{title}: power", tracks),
+        "rate": rate_figure(f"{name}-rate", f"{title}: rate of all I/O over time", tracks),
+        "power": power_figure(f"{name}-power", f"{title}: power over time", tracks),
     }
     figures = [
         figure
@@ -185,16 +187,29 @@ def _bars(subject: Subject, group: Group, heads: Sequence[Row]) -> Iterator[Bloc
     if len(group.runs) == 1:
         return  # its figures are on the first screen and in the table
     is_per_gb = not view_named(group.workload).has_size
+    point = shown_point(subject, group)
+    shown = [row.quantity.key for row in (point.rate, point.energy) if row is not None]
     directed = [
         entry
         for entry in one_measurand(heads)
         if entry.quantity.better != "neither"
         and (entry.call != "derived" or (entry.quantity.unit is Unit.JOULES and not is_per_gb))
     ]
-    rows = [PointRows("", directed, group.arms)]
+    energies = "a whole run"
+    if point.work is not None and point.work.count > 1:
+        energies, work = f"one {point.work.name}", point.work
+        directed = [
+            per_unit(entry, work) if entry.quantity.unit is Unit.JOULES else entry
+            for entry in directed
+        ]
+    others = [entry for entry in directed if entry.quantity.key not in shown]
+    rows = [PointRows("", others, group.arms)]
     title = workload_title(group.workload)
-    if figure := arms_figure(f"{name}-arms", title, rows, group.letters):
+    if figure := arms_figure(f"{name}-arms", title, rows, group.letters, energies=energies):
         yield figure
+    if first := [entry for entry in directed if entry.quantity.key in shown]:
+        table = runs_table(first, [*group.arms], energies)
+        yield Fold("Every run of the bars on the first screen", [table], data=True)
 
 
 def _valid_records(subject: Subject, group: Group) -> dict[str, list[RunRecord]]:
@@ -247,6 +262,8 @@ def _curves(
         tails = tails_figure(f"{place}-tails", title, found)
         rows.append([means] if tails is None else [means, tails])
     scaled = scalings(subject, group)
+    if drawn_first(subject)[0] == group.workload and (first := swept_rate(subject, group)):
+        scaled = tuple(each for each in scaled if each.label != first.label)
     if count == 1 and scaled:
         rows.append([rates_figure(f"{name}-scaling", title, scaled)])
     elif count > 1:

@@ -182,6 +182,11 @@ class ShownPoint:
             return f"{label(phase)} state"
         return f"{activity(phase)} only"
 
+    @property
+    def verb(self) -> str:
+        """What is done to the bytes of the rate, ``written``; empty for all phases of a job."""
+        return _VERBS.get(self.phase, "") if self.phase != ALL_PHASES else ""
+
     def based(self, unit: str, phase: str, per: str = "") -> str:
         """Return a unit with the bytes that it is of, such as ``GB/s written``."""
         if verb := _VERBS.get(phase):
@@ -218,6 +223,31 @@ class ShownPoint:
 
     def letter(self, arm: str) -> str:
         return letter_of(self.group.page or tuple(self.group.arms), arm)
+
+
+def per_unit(row: Row, work: Work) -> Row:
+    """Return a row of energies in joules with those of one unit of work."""
+
+    def part(value: float | None) -> float | None:
+        return None if value is None else value / work.count
+
+    return replace(
+        row,
+        figures={
+            arm: tuple(
+                replace(
+                    each, value=part(each.value), lower=part(each.lower), upper=part(each.upper)
+                )
+                for each in figures
+            )
+            for arm, figures in row.figures.items()
+        },
+        spreads={
+            arm: each and replace(each, median=each.median / work.count)
+            for arm, each in row.spreads.items()
+        },
+        centres={arm: part(centre) for arm, centre in row.centres.items()},
+    )
 
 
 def scale_of_rates(point: ShownPoint) -> Scale:

@@ -77,7 +77,7 @@ def test_links_folds_and_buttons_are_stops(opener: Opener, samples: Samples) -> 
     stops, _ = _tabbed(opener, samples("singles"), 390)
     assert {"A", "SUMMARY"} <= {stop["tag"] for stop in stops}
     with opener(samples("singles"), scripts=True) as opened:
-        opened.page.locator("#first-rate").get_by_role("button", name="CSV").focus()
+        opened.page.locator("#first-unit").get_by_role("button", name="CSV").focus()
         opened.page.keyboard.press("Tab")
         assert opened.page.evaluate("document.activeElement.tagName") == "SUMMARY"
 

@@ -110,7 +110,7 @@ def test_the_verdict_and_the_power_are_on_the_first_screen(
         for place in (".verdicts tbody tr", "#first-power svg"):
             box = opened.page.locator(place).last.bounding_box()
             assert box is not None
-            assert box["y"] + box["height"] <= 800
+            assert box["y"] + box["height"] <= 900
         words = opened.page.locator("header, .verdicts thead, .verdicts th").all_inner_texts()
         assert len(" ".join(words).split()) <= 120
 

@@ -60,6 +60,20 @@ def test_a_run_that_does_not_count_is_hollow() -> None:
     assert fills == [light("strong"), light("surface"), light("surface")]
 
 
+def test_a_figure_stands_at_the_end_of_its_bar_and_not_at_its_farthest_run() -> None:
+    svg = panel(bar(value=2.0, dots=[Dot(1.0), Dot(4.0)]), bar(value=3.0))
+    (drawn, *_), (at,) = widths(svg), re.findall(r'<text x="([\d.]+)%"[^>]*>2.00<', svg)
+    assert float(at) == drawn
+    assert max(map(float, re.findall(r'cx="([\d.]+)%"', svg))) == pytest.approx(2 * drawn, abs=0.02)
+
+
+def test_a_ceiling_is_a_line_across_all_bars_and_far_above_none() -> None:
+    bars = [bar(value=2.0), bar(value=1.0)]
+    near = split_svg("GB/s", bars, JOULES, [("memory", 3.0)])
+    assert near.count('data-tip="memory"') == len(bars)
+    assert "memory" not in split_svg("GB/s", bars, JOULES, [("memory", 300.0)])
+
+
 def test_thirty_bars_are_three_panels_of_one_scale() -> None:
     bars = [Bar(label=f"arm {index}", role="device", value=30.0 - index) for index in range(30)]
     svg = split_svg("GB/s", bars, JOULES)

@@ -56,6 +56,13 @@ def test_a_percentile_of_too_few_operations_is_missing_with_its_reason() -> None
     assert "No p99.9: it needs at least 1000 operations; there were 500." in found.caption
 
 
+def test_percentiles_that_no_arm_has_take_no_room() -> None:
+    found = latency_figure("c", "x", {"A": [record(count=500)]})
+    assert found is not None
+    assert ">p99<" in found.svg
+    assert "p99.9" not in found.svg
+
+
 def test_reads_and_writes_have_a_panel_each() -> None:
     found = latency_figure("c", "x", {"A": [record()], "B": [record(kind="write")]})
     assert found is not None

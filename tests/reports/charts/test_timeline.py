@@ -192,6 +192,20 @@ def test_phases_shorter_than_the_bins_of_the_trace_have_their_mean_rates(tmp_pat
         assert read(found.svg, name, middle_s) == pytest.approx(rate, rel=0.01)
 
 
+def test_what_else_a_device_moved_does_not_flatten_the_rate(tmp_path: Path) -> None:
+    run = one(tmp_path, Scenario(run_id="a", seconds=60.0, rate_bytes_per_s=1e9))
+    track = make_track("A", "A", run)
+    rates = tuple(
+        replace(line, value=line.value * 50) if line.role == "device" else line
+        for line in track.timeline.rates
+    )
+    busy = replace(track, timeline=replace(track.timeline, rates=rates))
+    plain, found = rate_figure("c", "x", [track]), rate_figure("c", "x", [busy])
+    assert plain is not None
+    assert found is not None
+    assert axis(found.svg, "y") == axis(plain.svg, "y")
+
+
 def test_phases_without_a_duration_are_drawn(tmp_path: Path) -> None:
     run = one(tmp_path, arm("A", 0, workload="checkpoint", seconds=0.3))
     for empty in (("write",), ("write", "read")):

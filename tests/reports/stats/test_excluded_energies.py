@@ -14,7 +14,8 @@ from wattload.reports.blocks import Link
 from wattload.reports.render.json_export import document
 from wattload.reports.render.text_export import markdown_report
 from wattload.reports.runs.load import Run
-from wattload.reports.sections.first import failed_check, representative_run
+from wattload.reports.sections.first import failed_check
+from wattload.reports.sections.over_time import representative_run
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen

@@ -15,7 +15,7 @@ from tests.reports.parsing import Page
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import known, run, session, simulated, turn
 from wattload.core.units import Unit
-from wattload.reports.blocks import Figure
+from wattload.reports.blocks import FigureRow
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import first_section
@@ -51,9 +51,10 @@ def test_bars_show_what_the_ratio_divides() -> None:
 
 def test_the_chart_of_power_says_what_its_energies_are_of(arms: tuple[Run, ...]) -> None:
     subject = make_subject(arms)
-    *_, figure = first_section(subject, first_screen(subject))
-    assert isinstance(figure, Figure)
-    assert "Energies are of one run's timed phases, in the window." in figure.caption
+    *_, charts = first_section(subject, first_screen(subject))
+    assert isinstance(charts, FigureRow)
+    *_, figure = charts.figures
+    assert "Watts and energies are of one run's timed phases, in the window." in figure.caption
 
 
 @pytest.mark.parametrize(
