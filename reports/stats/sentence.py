@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from wattload.reports.sanitize import shortened
@@ -37,7 +38,18 @@ def finding(subject: Subject) -> str:
     text = f"{_illustrates(screen)}{found}"
     if not any(text.startswith(_name(arm)) for arm in subject.arms):
         text = text[:1].upper() + text[1:]
-    return f"{text}{' (forced despite exclusions)' if subject.forced else ''}."
+    text += " (forced despite exclusions)" if subject.forced else ""
+    return f"{text}{_letters(screen, text)}."
+
+
+def _letters(screen: FirstScreen, text: str) -> str:
+    """Return which arms letters in a text stand for, as reasons name arms by these."""
+    known = [
+        f"{letter} is {_name(arm)}"
+        for letter, arm in screen.arms
+        if letter not in ("", arm) and re.search(rf"\b{letter}\b", text)
+    ]
+    return f", where {listed(known)}" if known else ""
 
 
 def _illustrates(screen: FirstScreen) -> str:

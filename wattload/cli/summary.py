@@ -405,8 +405,11 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
         console.print(_table(subject, group))
         print_lines("", list(_results(subject, group)))
     report = command("report", [journal], host)
+    failed = sum(check.verdict == "fail" for check in subject.all_checks)
+    checks = [counted(failed, "failed check")] if failed else []
+    checks.append(": ".join(filter(None, caveats_of(subject))))
     ending = [
-        Line("checks", printable(": ".join(filter(None, caveats_of(subject))))),
+        Line("checks", printable("; ".join(checks)), "bold red" if failed else ""),
         Line("report", report, wraps=False),
         Line("finding", printable(finding(subject)), "bold"),
     ]

@@ -106,6 +106,22 @@ def without_lower_bound(run: Run) -> Run:
     return replace(run, record=run.record.model_copy(update={"power": own}))
 
 
+def test_letters_of_a_reason_are_told() -> None:
+    runs = [*session({"old": FAST}, **REAL), *session({"new": SLOW})]
+    assert said(runs) == (
+        "old finishes an epoch 2.40x as fast, "
+        "no verdict on energy (no figure of B (not measured: no power sensor)), where B is new."
+    )
+
+
+def test_arms_without_a_common_workload_have_their_figures() -> None:
+    runs = [*session({"A": FAST[:1]}), *session({"B": FAST[:1]}, workload="checkpoint")]
+    assert said(runs) == (
+        "Unet3D: A 2.40 GB/s read, energy not measured, one run; "
+        "Checkpoint: B 2.40 GB/s written, energy not measured, one run."
+    )
+
+
 def test_an_arm_without_a_valid_run_is_named() -> None:
     wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
     runs = [
