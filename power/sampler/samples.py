@@ -278,11 +278,12 @@ class LatestReadings:
 
         Args:
             find: returns the samples file, ``None`` before the sampler has created it.
-            sources: the sources that measure drives; of those of one drive, the best is shown.
+            sources: the sources that measure drives; of those of one drive, the best is shown, and
+                of equal ones one of power: a counter of a drive's life stands still for minutes.
         """
         self._find = find
         self._path: Path | None = None
-        best_last = sorted(sources, key=lambda facts: -EVIDENCE_RANK[facts.evidence])
+        best_last = sorted(sources, key=_best_last)
         self._sources = {facts.device: facts for facts in best_last}
 
     def read(self) -> Reading:
@@ -299,6 +300,10 @@ class LatestReadings:
         }
         is_whole = bool(known) and len(known) == len(watts)
         return Reading(sum(known) if is_whole else None, max(kelvins.values(), default=None))
+
+
+def _best_last(facts: SourceFacts) -> tuple[int, bool]:
+    return -EVIDENCE_RANK[facts.evidence], facts.figure_channel is Channel.POWER_W
 
 
 def _current(facts: SourceFacts, samples: Sequence[Sample]) -> list[Sample]:

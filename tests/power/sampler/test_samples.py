@@ -227,6 +227,21 @@ def test_a_counter_has_the_power_between_its_readings(tmp_path: Path) -> None:
     assert abs(found.power_w - 7.0) < 0.1
 
 
+def test_of_equal_sources_one_of_power_is_shown_rather_than_a_counter(tmp_path: Path) -> None:
+    """A counter of whole watt-hours stands still while its drive works."""
+    sources = [
+        facts("interval", A, Evidence.MEASURED),
+        facts("lifetime", A, Evidence.MEASURED, Counter(quantum_j=3600)),
+    ]
+    path = written(
+        tmp_path / "s",
+        taken("lifetime", A, Channel.ENERGY_J, 7200.0, 1.0),
+        taken("interval", A, Channel.POWER_W, 6.0),
+        taken("lifetime", A, Channel.ENERGY_J, 7200.0),
+    )
+    assert LatestReadings(lambda: path, sources).read().power_w == 6.0
+
+
 def test_a_file_that_is_missing_cut_short_or_foreign_shows_nothing(tmp_path: Path) -> None:
     assert LatestReadings(lambda: None, METERS).read() == Reading(None, None)
     assert LatestReadings(lambda: tmp_path / "none", METERS).read() == Reading(None, None)
