@@ -67,7 +67,7 @@ def _require_direct(record: RunRecord) -> None:
         raise _RefusedError("its timed phases moved no bytes")
     if len(paths) != 1 or paths[0].path_requested != "o_direct":
         ways = ", ".join(_line(path.path_requested) for path in paths) or "an unknown path"
-        raise _RefusedError(f"its bytes took {ways}, not direct I/O into host memory")
+        raise _RefusedError(f"its bytes went through {ways}, not by direct I/O to host memory")
     if Allocation.EXTENDING in paths[0].data_path:
         raise _RefusedError("its writes extended files, which are then written one by one")
     if not record.workload.queue_depth_asked:

@@ -143,8 +143,11 @@ def changed(**changes: Any) -> Callable[[Run], Run]:
         (changed(status="aborted"), "it is aborted"),
         (changed(spans=()), "moved no bytes"),
         (changed(latencies=()), "not counted one by one"),
-        (lambda run: with_path(run, path_requested="page_cache"), "took page_cache, not direct"),
-        (lambda run: with_path(run, path_requested="gpu_pull"), "took gpu_pull, not direct"),
+        (
+            lambda run: with_path(run, path_requested="page_cache"),
+            "through page_cache, not by direct",
+        ),
+        (lambda run: with_path(run, path_requested="gpu_pull"), "through gpu_pull, not by direct"),
         (lambda run: with_path(run, data_path="o_direct, extending writes"), "extended files"),
         (lambda run: with_work(run, queue_depth_asked=None), "no queue depth was set"),
         (lambda run: with_size(run, 1.1), "vary in size: at most 4.61 MB, on average 4.19 MB"),
