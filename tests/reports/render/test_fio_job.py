@@ -200,8 +200,9 @@ def run_and_repeat(drive: tuple[Path, str], folder: Path, *words: str) -> tuple[
     command = [sys.executable, "-m", "wattload", "run", *words, "scale=demo", f"target.path={at}"]
     command += ["target.max_write_bytes=1000000000000", "power=none", f"runs={folder}"]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
-    job = folder / "job.fio"
-    job.write_text(make_report([folder], form="fio").text)
+    text, job = make_report([folder], form="fio").text, folder / "job.fio"
+    assert isinstance(text, str)
+    job.write_text(text)
     fio = ["fio", f"--directory={at}", str(job)]
     environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     for arguments in (["--create_only=1"], []):
