@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import choose_folder, read_bounded
 from wattload.core.record.file import RECORD_FILE
-from wattload.reports.render.card import card, png_of
+from wattload.reports.render.card import card
 from wattload.reports.render.fio_job import fio_job
 from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of
@@ -50,7 +50,7 @@ class Report:
     ``ratios`` is a second table, of the ratios of two arms; only CSV has one.
     """
 
-    text: str | bytes
+    text: str
     left_out: Sequence[LeftOut]
     ratios: str = ""
 
@@ -69,8 +69,7 @@ def make_report(
 
     Args:
         paths: run folders, records, or folders of run folders.
-        form: a key of ``FORMS``, ``png`` for the card of ``svg``, or ``fio`` for a job with the
-            requests of one run.
+        form: a key of ``FORMS``, or ``fio`` for a job with the requests of one run.
         by: what defines the arms: see ``make_subject``.
         redact: mask host names, serials and paths.
         forced: also compare runs and figures that are excluded.
@@ -79,18 +78,15 @@ def make_report(
 
     Raises:
         RecordError: there is no readable record.
-        ConfigError: ``by`` does not name a property or a configuration key of these runs, fio
-            can't repeat them, or nothing here can draw a PNG.
+        ConfigError: ``by`` does not name a property or a configuration key of these runs, or fio
+            can't repeat them.
     """
     with _loaded_runs(paths, redact=redact) as loaded:
         subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
-        text: str | bytes
         if form == "html":
             text = page_of(subject, claims=claims)
         elif form == "json":
             text = json_report(subject, claims=claims)
-        elif form == "png":
-            text = png_of(card(subject))
         elif form == "fio":
             text = fio_job(loaded.runs)
         else:

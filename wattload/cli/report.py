@@ -91,12 +91,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         RecordError: a run is missing, cut short, or named twice.
-        ConfigError: an option does not go with these runs or with another option.
+        ConfigError: an option does not go with these runs or with another option, or nothing here
+            can draw a PNG.
         TargetError: the report can't be written, or would replace one of its inputs.
         ForeignFileError: without ``-o``, a link or somebody else's file has the report's name.
     """
     from wattload.core.errors import ConfigError, TargetError
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
+    from wattload.reports.render.card import png_of
     from wattload.reports.render.output import (
         make_report,
         refuse_input,
@@ -129,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         report = make_report(
             arguments.runs,
-            form=arguments.format,
+            form="svg" if arguments.format == "png" else arguments.format,
             by=arguments.by,
             redact=arguments.redact,
             forced=arguments.force,
@@ -137,6 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
             claims=arguments.claims,
         )
         text, second = report.text, report.ratios
+        if arguments.format == "png":
+            text = png_of(report.text)
         _warn_of_left_out(report.left_out)
     if output == STANDARD_OUTPUT:
         write_out(text)
