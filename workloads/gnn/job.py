@@ -20,6 +20,7 @@ from wattload.loaders.graph.files import ROW_BYTES, GraphFiles
 from wattload.loaders.graph.sampler import TrainingSeeds
 from wattload.workloads.gnn.config import AHEAD, CPU, Config
 from wattload.workloads.gnn.dataset import expected_counts
+from wattload.workloads.gnn.model_size import ModelSize
 
 if TYPE_CHECKING:
     from wattload.loaders.graph.igb_folder import IgbFolder
@@ -148,14 +149,20 @@ class Job:
             f"{least:g}, or fewer workload.batch_seeds"
         )
 
-    def activation_bytes(self, trainer: Trainer | None = None) -> int:
+    def activation_bytes(self) -> int:
         """Return the host memory of training: none but for a CPU that trains."""
         if self.trainer != CPU:
             return 0
         whole = [[math.ceil(count * _SPARE) for count in layer] for layer in self.expected_counts]
-        return (trainer or self.make_trainer()).activation_bytes(whole)
+        size = ModelSize.of(
+            self.dataset.shape,
+            layers=self.config.layers,
+            hidden=self.config.hidden,
+            classes=self.dataset.classes,
+        )
+        return size.activation_bytes(whole)
 
-    def make_trainer(self, device: str = "cpu") -> Trainer:
+    def make_trainer(self, device: str) -> Trainer:
         """Return the model on a device, with its weights from the seed of the graph."""
         from wattload.workloads.gnn.model import Trainer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from wattload.core.errors import ConfigError
 from wattload.loaders.graph.sampler import Batch
 from wattload.loaders.graph.synthetic import WIDTH, GraphShape
-
-_FLOAT_BYTES = 4
+from wattload.workloads.gnn.model_size import ModelSize
 
 
 class MeanConvolution(torch.nn.Module):
@@ -70,17 +68,10 @@ class GraphSage(torch.nn.Module):
             ConfigError: no relation leads to one of the types.
         """
         super().__init__()
-        reached = {each.destination for each in shape.relations}
-        for number, node_type in enumerate(shape.node_types):
-            if number not in reached:
-                raise ConfigError(
-                    f"no relation of {shape.name} leads to {node_type.name}, so that the model has "
-                    "no value for its nodes; add the relation the other way"
-                )
         self.shape = shape
-        widths = [width, *[hidden] * (layers - 1), classes]
+        sizes = ModelSize.of(shape, layers=layers, hidden=hidden, classes=classes, width=width)
         self.layers = tuple(
-            tuple(MeanConvolution(*ends) for _ in shape.relations) for ends in pairwise(widths)
+            tuple(MeanConvolution(*ends) for _ in shape.relations) for ends in sizes.ends
         )
         # PyTorch finds the weights in lists of its own only.
         self.convolutions = torch.nn.ModuleList(chain.from_iterable(self.layers))
@@ -169,31 +160,6 @@ class Trainer:
         torch.autograd.backward(loss)
         self._optimizer.step()
         return loss.detach()
-
-    def activation_bytes(self, counts: Sequence[Sequence[int]]) -> int:
-        """Return about the most memory that a step takes besides its features, in bytes.
-
-        ``counts`` are nodes by layer and type, those of ``Batch`` or of ``largest_counts``. Counted
-        are the weights with gradients and the two moments of Adam; the means and outputs of all
-        layers, which are kept for the backward pass; and what a layer needs while it runs, forward
-        or backward, of the layer that needs most.
-        """
-        shape = self.model.shape
-        parameters = sum(each.numel() for each in self.model.parameters())
-        kept = largest = 0
-        last = len(self.model.layers) - 1
-        for number, convolutions in enumerate(self.model.layers):
-            layer = last - number
-            first = convolutions[0]
-            width, out_width = first.neighbours.in_features, first.neighbours.out_features
-            means = [counts[layer][each.destination] * width for each in shape.relations]
-            outputs = sum(counts[layer]) * out_width
-            kept += sum(means) + outputs
-            # Forward: both products and their sum. Backward: the gradients of outputs and of one
-            # mean and, but for features, those of all inputs, which two terms are added to.
-            inputs = sum(counts[layer + 1]) * width if number else 0
-            largest = max(largest, 3 * outputs, outputs + max(means) + 3 * inputs)
-        return _FLOAT_BYTES * (4 * parameters + kept + largest)
 
 
 def _edges_on(device: torch.device, batch: Batch) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:

@@ -93,7 +93,7 @@ class _Run:
         self._stream = (
             torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch
         )
-        self._activation_bytes = job.activation_bytes(self._trainer)
+        self._activation_bytes = job.activation_bytes()
         self._paths = tuple(file.path for file in dataset.feature_files)
         self._written = (
             written_extents_check(self._paths, remedy=dataset.remedy)

@@ -15,6 +15,7 @@ from wattload.loaders.graph.files import Topology
 from wattload.loaders.graph.sampler import Batch, SampledEdges, Sampler, largest_counts
 from wattload.loaders.graph.synthetic import CLASSES, GraphShape, NodeType, Relation, SyntheticGraph
 from wattload.workloads.gnn.model import GraphSage, Trainer
+from wattload.workloads.gnn.model_size import ModelSize
 
 FANOUTS = [[4, 3], [2, 9], [5, 6]]
 SEEDS = np.arange(40, dtype=np.uint32)
@@ -56,6 +57,15 @@ def trainer(*, hidden: int = 32, seed: int = 7) -> Trainer:
         device="cpu",
         seed=seed,
     )
+
+
+def size(*, hidden: int = 32) -> ModelSize:
+    return ModelSize.of(SMALL, layers=len(FANOUTS), hidden=hidden, classes=CLASSES)
+
+
+def test_the_size_is_that_of_the_model() -> None:
+    weights = trainer().model.parameters()
+    assert size().parameter_count == sum(each.numel() for each in weights)
 
 
 def edges_of(batch: Batch) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
@@ -202,6 +212,6 @@ def test_no_batch_is_larger_than_the_largest(batch: Batch) -> None:
         for found, most in zip(batch.counts, largest, strict=True)
         for a, b in zip(found, most, strict=True)
     )
-    larger, smaller = trainer(), trainer(hidden=16)
+    larger, smaller = size(), size(hidden=16)
     assert larger.activation_bytes(largest) > larger.activation_bytes(batch.counts)
     assert larger.activation_bytes(largest) > smaller.activation_bytes(largest)
