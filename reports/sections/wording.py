@@ -225,7 +225,7 @@ def _topic(record: RunRecord, check: Check) -> str:
     subjects |= {each.facts.serial for each in record.controllers}
     subjects |= {part for each in record.power.energy for part in (each.device, each.source)}
     for each in sorted(subjects, key=len, reverse=True):
-        name = f"{name}_".replace(f"_{each}_", "_").removesuffix("_")
+        name = re.sub(rf"(?:_{re.escape(each)})+(?=_|$)", "", name)
     return _CAVEATS.get(name) or name.replace("_", " ")
 
 

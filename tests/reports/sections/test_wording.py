@@ -21,6 +21,7 @@ def check(name: str, verdict: Verdict = "warn") -> Check:
         ((), ("no caveats", "")),
         (("short_run_read",), ("1 caveat", "short phases")),
         (("short_run_read", "short_run_write"), ("1 caveat", "short phases")),
+        (("device_bytes_read_read",), ("1 caveat", "other traffic on the devices")),
         (("steady_read", "throttled_S4EVNX0R900001"), ("2 caveats", "not steady and throttled")),
         (
             ("clocks_agree", "bottleneck_read_bytes_per_s"),
