@@ -60,10 +60,11 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Text that links to another place on the page."""
+    """Text that links to another place on the page, or to a ``file``, quoted, relative to it."""
 
     text: str
-    anchor: str
+    anchor: str = ""
+    file: str = ""
 
 
 Words = Sequence[str | Link]
@@ -200,7 +201,7 @@ class Facts:
     """Names and values in columns; ``brief`` values take narrow ones, ``prose`` wide ones."""
 
     kind: ClassVar[str] = "facts"
-    pairs: Sequence[tuple[str, str]]
+    pairs: Sequence[tuple[str, str | Words]]
     width: Literal["", "brief", "prose"] = ""
 
 

@@ -10,13 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
 
 from wattload.core.errors import RecordError
 from wattload.core.record.file import SealState
 from wattload.core.record.results import Metric
 from wattload.core.record.run import RunRecord
-from wattload.reports.render.page import policy, style_sheet, template
+from wattload.reports.render.page import policy, relative_link, style_sheet, template
 from wattload.reports.runs.energy import Energy, energy_text
 from wattload.reports.runs.load import readable_records, record_fault, search_records
 from wattload.reports.runs.redact import Masker
@@ -221,8 +220,7 @@ def _link(folder: Path, output: Path) -> str:
     """Return the link to a run, relative to the index: its own page, or its folder."""
     page = folder / PAGE
     target = page if page.is_file() else folder
-    place = os.path.relpath(target.resolve(), output.parent.resolve())
-    return quote(os.fsencode(place) + (b"" if page.is_file() else b"/"))
+    return relative_link(target, output) + ("" if page.is_file() else "/")
 
 
 def _fields(record: RunRecord, seal: SealState) -> tuple[Field, ...]:

@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic_core import from_json
@@ -22,7 +22,7 @@ from wattload.core.record.file import RECORD_FILE
 from wattload.reports.render.card import card
 from wattload.reports.render.fio_job import fio_job
 from wattload.reports.render.json_export import FORMAT, json_report
-from wattload.reports.render.page import page_of
+from wattload.reports.render.page import page_of, relative_link
 from wattload.reports.render.text_export import csv_report, markdown_report, ratios_report
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import LeftOut, LoadedRuns, load_readable
@@ -64,6 +64,7 @@ def make_report(
     forced: bool = False,
     full: bool = False,
     claims: bool = False,
+    output: Path | None = None,
 ) -> Report:
     """Return the report of the runs under ``paths``.
 
@@ -75,6 +76,7 @@ def make_report(
         forced: also compare runs and figures that are excluded.
         full: also have a table of each workload's headline figures, in Markdown.
         claims: also have published figures next to measured ones, on a page and in JSON.
+        output: where the report will be; a page then links to records that are not masked.
 
     Raises:
         RecordError: there is no readable record.
@@ -82,7 +84,11 @@ def make_report(
             can't repeat them.
     """
     with _loaded_runs(paths, redact=redact) as loaded:
-        subject = make_subject(loaded.runs, by, forced=forced, left_out=loaded.left_out)
+        runs = [
+            replace(run, link=relative_link(run.file, output)) if run.file and output else run
+            for run in loaded.runs
+        ]
+        subject = make_subject(runs, by, forced=forced, left_out=loaded.left_out)
         if form == "html":
             text = page_of(subject, claims=claims)
         elif form == "json":

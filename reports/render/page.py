@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from wattload.core.units import Unit
 from wattload.reports.blocks import Section
@@ -77,6 +79,11 @@ def page_of(subject: Subject, *, claims: bool = False) -> str:
         policy=policy(style, script),
         versions=sorted({run.record.software.wattload for run in subject.runs}),
     )
+
+
+def relative_link(target: Path, page: Path) -> str:
+    """Return the link from a page to a file or folder, relative to the page and quoted."""
+    return quote(os.fsencode(os.path.relpath(target.resolve(), page.parent.resolve())))
 
 
 @lru_cache(maxsize=1)

@@ -75,7 +75,8 @@ class Run:
     ``seal`` is whether the record's seal matches its content. ``sha256`` is the digest of its file,
     or of its JSON if ``masked``; it is empty for a run that was never on disk. ``file_checks``
     are those of its files, if they ran before parts of the record were dropped;
-    ``highest_temperature_k`` is then from its trace.
+    ``highest_temperature_k`` is then from its trace. ``file`` is its record, ``None`` if ``masked``
+    or if it was never on disk, and ``link`` leads from a page to it.
     """
 
     record: RunRecord
@@ -85,6 +86,8 @@ class Run:
     masked: bool = False
     file_checks: tuple[Check, ...] | None = None
     highest_temperature_k: float | None = None
+    file: Path | None = None
+    link: str = ""
 
     @property
     def id(self) -> str:
@@ -419,7 +422,13 @@ class _Work:
         self._named[file.parent] = _named(stored.record)
         read = partial(self._latest, file.parent)
         traces = LazyTraces(read) if self._several else read()
-        run = Run(record=stored.record, traces=traces, seal=stored.seal, sha256=stored.sha256)
+        run = Run(
+            record=stored.record,
+            traces=traces,
+            seal=stored.seal,
+            sha256=stored.sha256,
+            file=None if self._masker else file,
+        )
         run = _masked(run, self._masker) if self._masker else run
         if self.keep is None:
             return run

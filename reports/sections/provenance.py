@@ -6,7 +6,7 @@ import json
 import shlex
 
 from wattload.core.checks.conditions import LONGEST_GAP_S
-from wattload.core.record.file import SEAL_COMMAND, SealState
+from wattload.core.record.file import RECORD_FILE, SEAL_COMMAND, SealState
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
@@ -15,10 +15,12 @@ from wattload.reports.blocks import (
     Code,
     Facts,
     Fold,
+    Link,
     Paragraph,
     Section,
     Table,
     Tone,
+    Words,
     columns,
     row,
 )
@@ -95,7 +97,7 @@ def reproduce_blocks(run: Run) -> list[Block]:
     record = run.record
     return [
         Code(shlex.join(record.command), "The command that reproduces this run"),
-        Facts(_facts(record)),
+        Facts([*_facts(record), ("all its facts", _record_words(run))]),
         Fold(
             "Configuration",
             [Code(json.dumps(record.config, indent=2, ensure_ascii=False))],
@@ -104,13 +106,18 @@ def reproduce_blocks(run: Run) -> list[Block]:
     ]
 
 
+def _record_words(run: Run) -> Words:
+    """Return where a run's record is, with a link from a page that lies beside the runs."""
+    name = Link(RECORD_FILE, file=run.link) if run.link else RECORD_FILE
+    return [name, " in the run's folder; its SHA-256 is under ", Link("Inputs", "inputs")]
+
+
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
     software = record.software
     commit = (software.git_commit or "")[:12] or software.missing["git_commit"]
     dirty = " with changes not committed" if software.git_dirty else ""
     facts = [
         ("run", record.run_id),
-        ("all its facts", "record.json in the run's folder; its SHA-256 is under Inputs"),
         ("wattload", f"{software.wattload}, commit {commit}{dirty}"),
         ("Python", software.python),
         ("libraries", ", ".join(f"{name} {is_}" for name, is_ in software.libraries.items())),

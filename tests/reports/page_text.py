@@ -88,7 +88,7 @@ def _block(block: Block) -> Iterator[str]:
         case Tree():
             yield from _node(block.root, 1)
         case Facts():
-            yield from (f"{name}: {value}" for name, value in block.pairs)
+            yield from (f"{name}: {_text(value)}" for name, value in block.pairs)
         case Fold():
             yield f"> {block.summary}"
             for each in block.blocks:

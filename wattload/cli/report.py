@@ -137,6 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
             forced=arguments.force,
             full=arguments.full,
             claims=arguments.claims,
+            output=None if output == STANDARD_OUTPUT else output,
         )
         text, second = report.text, report.ratios
         if arguments.format == "png":

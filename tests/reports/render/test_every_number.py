@@ -39,7 +39,7 @@ def texts_of_rules(subject: Subject) -> Iterator[str]:
         if isinstance(block, Fold):
             yield from (part.text for part in block.blocks if isinstance(part, Paragraph))
         elif isinstance(block, Facts):
-            yield from (value for _, value in block.pairs)
+            yield from (value for _, value in block.pairs if isinstance(value, str))
         elif isinstance(block, Paragraph):
             yield block.text
 

@@ -6,14 +6,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
-from tests.records import Scenario
+from tests.records import Scenario, write_run
 from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
 from tests.reports.sessions import run
 from wattload.core.record.results import Check
+from wattload.reports.render.output import make_report
 from wattload.reports.render.page import page_script, style_sheet
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.wording import anchor
@@ -211,3 +213,14 @@ def test_no_page_mixes_joules_and_watt_hours(seconds: float, other: float) -> No
     text = re.sub(r"(energy is|minus idle power times seconds is) [\d.]+ J", "", text)
     units = set(re.findall(r"[\d.] (J|Wh|kWh)\b(?!/)", text))
     assert len(units) == 1, units
+
+
+def test_a_page_links_to_the_records_beside_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs of today", arm("A", 0))
+    page = tmp_path / "pages" / "report.html"
+    found = Page(str(make_report([folder], output=page).text))
+    (link,) = (href for href in found.values("href") if href.endswith("record.json"))
+    assert (page.parent / unquote(link)).resolve() == (folder / "record.json").resolve()
+    for other in (make_report([folder], output=page, redact=True), make_report([folder])):
+        hrefs = Page(str(other.text)).values("href")
+        assert not [href for href in hrefs if href.endswith("record.json")]
