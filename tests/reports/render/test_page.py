@@ -218,9 +218,9 @@ def test_no_page_mixes_joules_and_watt_hours(seconds: float, other: float) -> No
 def test_a_page_links_to_the_records_beside_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs of today", arm("A", 0))
     page = tmp_path / "pages" / "report.html"
-    found = Page(str(make_report([folder], output=page).text))
+    found = Page(make_report([folder], output=page).text)
     (link,) = (href for href in found.values("href") if href.endswith("record.json"))
     assert (page.parent / unquote(link)).resolve() == (folder / "record.json").resolve()
     for other in (make_report([folder], output=page, redact=True), make_report([folder])):
-        hrefs = Page(str(other.text)).values("href")
+        hrefs = Page(other.text).values("href")
         assert not [href for href in hrefs if href.endswith("record.json")]
