@@ -19,6 +19,10 @@ from wattload.results.quantity import MISSING, UNIT_SPACE, number, quantity
 BINS_MAX = 120
 """The most bins of a line: a unit of work has room beside another chart."""
 
+BINS_MIN = 4
+"""Fewer bins show when bytes were counted, not how a unit of work went."""
+_TICKS = 6
+
 _HEIGHT, _LANE, _LANE_GAP = 150, 20, 8
 _HEADROOM = 1.12
 _AT_END = 0.7
@@ -63,8 +67,9 @@ def unit_figure(
     top = max([*means, min(max(peaks, default=0.0), max(means) * _CUT)])
     ends = [track.seconds for track in tracks]
     ends += [float(track.edges_s[-1]) for track in tracks if track.edges_s is not None]
+    last = max(ends)
     frame = Frame(
-        Axis(low=0, high=max(ends) * 1.04, unit="s"),
+        Axis(low=0, high=last * 1.04, unit="s", at=round_ticks(0, last, _TICKS)),
         Axis(low=0, high=(top or 1.0) * _HEADROOM, unit=unit),
         height=_HEIGHT,
         head=_LANE * len(tracks) + _LANE_GAP,

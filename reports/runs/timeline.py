@@ -439,6 +439,5 @@ def _moved_by(
     inside = shared_s[near.index(span)] >= np.maximum.reduce([*shared_s, np.zeros_like(begin_s)])
     done_s, place = np.unique(np.minimum(begin_s[inside] + _BIN_S, span[1]), return_inverse=True)
     moved = np.cumsum(np.bincount(place, counts[inside], minlength=done_s.size))
-    after = [] if done_s.size and done_s[-1] >= span[1] else [span[1]]
-    times = np.concatenate(([span[0]], done_s, after))
-    return np.interp(edges, times, np.concatenate(([0.0], moved, moved[-1:] if after else [])))
+    times, moved = np.concatenate(([span[0]], done_s)), np.concatenate(([0.0], moved))
+    return np.interp(edges, times, moved)

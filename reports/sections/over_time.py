@@ -15,6 +15,7 @@ from wattload.reports.charts.sweeps import rates_figure
 from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
 from wattload.reports.charts.units import (
     BINS_MAX,
+    BINS_MIN,
     RunsTrack,
     UnitTrack,
     runs_figure,
@@ -298,21 +299,22 @@ def _unit_figure(
                     energy=_energy_text(point, bar.arm, count),
                 )
             )
-    if not tracks or (work is None and all(track.rates is None for track in tracks)):
-        return None  # it would have no more than the bars
     named = work if work is not None else _only_unit(point)
+    if not tracks or (named is None and all(track.rates is None for track in tracks)):
+        return None  # it would have no more than the bars
     if named is not None:
         words = f"one {named.name} {point.verb}".strip()
         times = _listed(tracks, lambda track: quantity(track.seconds, Unit.SECONDS, 3))
         finding = f"{words} in {times}"
     else:
         finding = f"{_listed(tracks, lambda track: number(track.rate, 3))} {bars.title}"
-    caption = ["Bold: means of all runs, as in the ratios; the area under a bold line is the work."]
+    is_single = max(len(bar.marks) for bar in bars.bars) == 1
+    means = "the mean" if is_single else "means of all runs, as in the ratios"
+    caption = [f"Bold: {means}; the area under a bold line is the work."]
     if any(track.rates is not None for track in tracks):
         of = f"one {work.name} of about mean length, of " if work is not None else ""
-        caption.append(
-            f"Thin: {of}the arm's run of median rate, in bins of 0.1{UNIT_SPACE}s or more."
-        )
+        run = "the run" if is_single else "the arm's run of median rate"
+        caption.append(f"Thin: {of}{run}, in bins of 0.1{UNIT_SPACE}s or more.")
     return unit_figure("first-unit", f"{title}: {finding}", scale.unit, tracks, " ".join(caption))
 
 
@@ -351,7 +353,7 @@ def _phases(record: RunRecord, point: ShownPoint) -> Sequence[Phase]:
 def _traced(run: Run, point: ShownPoint, row: Row, count: float) -> tuple[Array, Array] | None:
     """Return the rate over a unit of a run, the one nearest to the mean length, from its start.
 
-    ``None`` if no trace counts the bytes that the figure is of.
+    ``None`` if no trace counts the bytes that the figure is of, or the unit has few bins.
     """
     phases, metric = _phases(run.record, point), run.record.metric(row.quantity.key)
     active_s = sum(phase.active_s for phase in phases)
@@ -366,7 +368,9 @@ def _traced(run: Run, point: ShownPoint, row: Row, count: float) -> tuple[Array,
     off_s = [abs(length_s - mean_s) for length_s in lengths_s]
     unit = units[off_s.index(min(off_s))]
     found = rates_within(run, unit, BINS_MAX)
-    return (found[0] - found[0][0], found[1]) if found is not None else None
+    if found is None or found[1].size < BINS_MIN:
+        return None
+    return found[0] - found[0][0], found[1]
 
 
 def _energy_text(point: ShownPoint, arm: str, count: float) -> str:

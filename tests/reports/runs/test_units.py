@@ -93,6 +93,14 @@ def test_a_pause_within_a_unit_is_a_gap_and_a_wait_for_a_batch_is_none() -> None
     assert found[1].tolist() == pytest.approx([1e6] * 10 + [0.0] * 10 + [1e6] * 10, abs=1.0)
 
 
+def test_an_interval_without_a_count_moved_nothing() -> None:
+    own = phase((0.0, 1.0), (2.0, 3.0))
+    found = rates_within(traced([0.9], [1e6]), [(own, own.intervals_s)], 30)
+    assert found is not None
+    assert found[1].tolist() == pytest.approx([1e6] * 10 + [0.0] * 20, abs=1.0)
+    assert rates_within(traced([5.0], [1e6]), [(own, own.intervals_s)], 30) is None
+
+
 def test_bytes_before_the_first_count_are_spread_from_the_start_of_their_phase() -> None:
     first = next(each for each in phases_of(RECORD) if each.name == "write")
     late = traced([first.start_s + 0.9], [1e9])
