@@ -179,9 +179,10 @@ def _rows(
         per_unit=(_YEAR_DAYS * _DAY_MINUTES / _KWH_J,), unit_minutes=longest, is_per_drive=True
     )
     day = Formula(per_unit=(_DAY_MINUTES / wait.factor,), unit_minutes=longest)
+    is_illustration = None in (shown.speed.outcome, shown.energy.outcome)
     yield row(
         shown.name,
-        "difference",
+        "difference, no verdict" if is_illustration else "difference",
         _difference(shown.energy, joules, year),
         Cell(""),
         Cell(""),

@@ -102,11 +102,13 @@ def test_a_difference_is_that_of_the_verdict_and_else_is_not_shown(pair: list[Ru
 
 
 def test_simulated_drives_are_an_illustration() -> None:
-    found = consequences_section(make_subject(simulated(FAST, SLOW)))
+    runs = simulated(FAST, SLOW)
+    found = consequences_section(make_subject(runs))
     assert found is not None
     first = found.blocks[0]
     assert isinstance(first, Paragraph)
     assert first.text.startswith("Illustration: simulated drives")
+    assert [cell.text for cell in cells(runs, "arm")] == ["A", "B", "difference, no verdict"]
 
 
 @pytest.mark.parametrize("power", ["none", "bounds", "declared"])
