@@ -178,12 +178,6 @@ def test_a_claim_says_what_it_needs_unless_a_workload_measures_it() -> None:
         read_paper(unmeasured.replace("    needs: two drives\n", ""), "p9.yaml")
 
 
-def test_the_example_of_the_docs_is_a_paper() -> None:
-    text = (DOCS / "claims.md").read_text(encoding="utf-8")
-    example = text.partition("```yaml\n")[2].partition("```")[0]
-    assert read_paper(example, "claims.md").values["checkpoint_time"] == 1.25
-
-
 def test_the_docs_name_every_file_every_fact_and_every_kind() -> None:
     text = (DOCS / "claims.md").read_text(encoding="utf-8")
     for name in (*NAMES, *Fact, *Kind, *Notation):
