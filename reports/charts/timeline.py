@@ -496,10 +496,13 @@ def _chart(
     end_s = max(track.end_s for track in tracks)
     quiet = [span for track in tracks for span in track.quiet] if unit is Unit.WATTS else []
     low_s, high_s = _span(tracks, quiet)
+    has_bands = (
+        bin_s is None and end_s >= _BANDED_MIN * width_s and not any(each.is_part for each in every)
+    )
     # What else a device moved does not flatten the workload's own lines: it is cut off.
     has_own = any(each.role != "device" for each in every)
     tops = [
-        _top(bins, end_s, _inside(bins[0], low_s, high_s))
+        _top(bins, end_s, _inside(bins[0], low_s, high_s), has_bands=has_bands)
         for each, bins in zip(every, binned, strict=True)
         if each.role != "device" or not has_own
     ]
@@ -510,9 +513,6 @@ def _chart(
     for track in tracks:
         for band in track.timeline.bands if unit is Unit.WATTS else ():
             _draw_band(frame, track, band, scale)
-    has_bands = (
-        bin_s is None and end_s >= _BANDED_MIN * width_s and not any(each.is_part for each in every)
-    )
     for each, (edges, mean, low, high) in zip(every, binned, strict=True):
         inside = _inside(edges, frame.x.low, frame.x.high)
         own = edges[inside.start : inside.stop + 1]
@@ -528,8 +528,12 @@ def _chart(
     return svg, _table(every, scale, frame.x), f"{bins}{_initials_caption(tracks)}"
 
 
-def _top(binned: tuple[Array, Array, Array, Array], end_s: float, drawn: slice) -> float:
+def _top(
+    binned: tuple[Array, Array, Array, Array], end_s: float, drawn: slice, *, has_bands: bool
+) -> float:
     """Return the highest value of the axis: no drawn mean is above it, but extremes may be.
+
+    These have room only where bands show them.
 
     ``end_s`` is the end of the timed part, ``drawn`` are the bins that the axis shows.
     """
@@ -538,7 +542,7 @@ def _top(binned: tuple[Array, Array, Array, Array], end_s: float, drawn: slice) 
     line = float(np.nanmax(means)) if np.isfinite(means).any() else 0.0
     timed = slice(*np.searchsorted(edges[:-1], (0.0, end_s)))
     own = timed if np.isfinite(mean[timed]).any() else slice(None)
-    if not np.isfinite(mean[own]).any():
+    if not has_bands or not np.isfinite(mean[own]).any():
         return line
     return max(line, float(min(np.nanmax(high[own]), _CUT * np.nanmax(mean[own]))))
 

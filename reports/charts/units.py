@@ -59,6 +59,8 @@ def unit_figure(
 ) -> Figure:
     """Return the rates of arms over one unit of work, from its start to its end.
 
+    ``unit`` is that of the rates, with what they count of: its first word is on the axis.
+
     A bold line is as high as the mean rate and as long as a unit takes, so the area under it is
     the work.
     """
@@ -70,7 +72,7 @@ def unit_figure(
     last = max(ends)
     frame = Frame(
         Axis(low=0, high=last * 1.04, unit="s", at=round_ticks(0, last, _TICKS)),
-        Axis(low=0, high=(top or 1.0) * _HEADROOM, unit=unit),
+        Axis(low=0, high=(top or 1.0) * _HEADROOM, unit=unit.partition(" ")[0]),
         height=_HEIGHT,
         head=_LANE * len(tracks) + _LANE_GAP,
     )

@@ -315,7 +315,8 @@ def _unit_figure(
         of = f"one {work.name} of about mean length, of " if work is not None else ""
         run = "the run" if is_single else "the arm's run of median rate"
         caption.append(f"Thin: {of}{run}, in bins of 0.1{UNIT_SPACE}s or more.")
-    return unit_figure("first-unit", f"{title}: {finding}", scale.unit, tracks, " ".join(caption))
+    unit = scale.unit if point.verb else bars.title
+    return unit_figure("first-unit", f"{title}: {finding}", unit, tracks, " ".join(caption))
 
 
 def _drawn_runs(subject: Subject, point: ShownPoint) -> Mapping[str, Run]:
