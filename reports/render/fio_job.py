@@ -1,7 +1,6 @@
-"""A job file for fio, distilled from the requests of one run.
+"""A job for fio with the sizes, order, mix, depth and bytes of one run's requests.
 
-It repeats their sizes, their order, the mix of reads and writes, the depth and the bytes, through
-direct I/O. It does not repeat computation, verification, or pauses.
+Computation, verification and pauses are not repeated.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ direct=1
 thread
 iomem_align=2m
 numjobs={work.rank_count}
-iodepth={(work.queue_depth_asked or 0) // work.rank_count}
+iodepth={max(1, (work.queue_depth_asked or 0) // work.rank_count)}
 {"".join(sections)}"""
 
 
@@ -75,8 +74,7 @@ def _require_direct(record: RunRecord) -> None:
 
 
 def _windows(record: RunRecord) -> Sequence[PhaseWindow]:
-    windows = record.timed_windows(parts=False)
-    return [each for each in windows if each.read_bytes + each.written_bytes]
+    return [w for w in record.timed_windows(parts=False) if w.read_bytes + w.written_bytes]
 
 
 def _section(run: Run, window: PhaseWindow) -> Iterator[str]:
@@ -103,7 +101,7 @@ def _section(run: Run, window: PhaseWindow) -> Iterator[str]:
     def whole(size: float) -> int:
         return max(1, round(size / size_bytes)) * size_bytes
 
-    in_flight = row.sum_s / window.active_s
+    in_flight = row.sum_s / max(window.active_s, 1e-9)
     yield f"\n; {row.count} requests of {size_bytes} B, {in_flight:.1f} in flight on average\n"
     yield f"[{re.sub('[^A-Za-z0-9_-]', '_', window.name)}]\nstonewall\n"
     yield f"rw={'' if share >= ASCENDING else 'rand'}{row.kind}\nbs={size_bytes}\n"
@@ -119,8 +117,7 @@ def _section(run: Run, window: PhaseWindow) -> Iterator[str]:
         is_once = np.unique(places, axis=1).shape == places.shape  # in a pass over the files
         if len(files) < ranks:
             yield "filename_format=$jobname.$filenum\n"  # the ranks share the files
-        else:
-            files = files[: len(files) // ranks]
+        files = files[: len(files) // ranks or len(files)]
         yield f"nrfiles={len(files)}\nsize={whole(sum(files))}\n"
         yield f"io_size={whole(moved_bytes / ranks)}\nnorandommap={int(not is_once)}\n"
     if row.kind == "write":
