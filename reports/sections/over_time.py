@@ -250,7 +250,8 @@ def _runs_figure(point: ShownPoint, row: Row, bars: Bars, title: str) -> Figure:
     places = {run.id: place for place, run in enumerate(every, 1)}
     tracks = []
     for bar in bars.bars:
-        valid = [each for each in row.figures[bar.arm] if each.valid and each.value is not None]
+        figures = row.figures.get(bar.arm, ())
+        valid = [each for each in figures if each.valid and each.value is not None]
         own = zip((places[each.run] for each in valid), bar.marks, strict=True)
         pairs = sorted((place, mark.value) for place, mark in own)
         if bar.value is not None and pairs:

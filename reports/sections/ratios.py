@@ -21,6 +21,7 @@ from wattload.reports.blocks import (
 from wattload.reports.charts.captions import evidence
 from wattload.reports.sections.wording import unique
 from wattload.reports.stats.comparison import Row, noise_floors, unused_sessions
+from wattload.reports.stats.conditions import NO_VALID_RUN
 from wattload.reports.stats.effects import FLOOR, Effect, Gate, Spread
 from wattload.reports.stats.figures import RunFigure, uncertainty_of
 from wattload.reports.stats.intervals import Interval
@@ -228,7 +229,7 @@ def _arm_cell(entry: Row, arm: str, scale: Scale, multiple: str) -> Cell:
         text = interval_text(min(lowers, default=None), max(uppers), scale)
         return Cell(text, "quiet", remark="bounds")
     note = next((figure.note for figure in figures if figure.note), "")
-    return Cell(MISSING, "open", remark=note or entry.gaps[arm])
+    return Cell(MISSING, "open", remark=note or entry.gaps.get(arm, NO_VALID_RUN))
 
 
 def _spread_text(spread: Spread, figures: Sequence[RunFigure], scale: Scale) -> str:
