@@ -30,7 +30,7 @@ from wattload.reports.sections.wording import check_counts
 from wattload.results.labels import label
 from wattload.results.quantity import counted, quantity
 from wattload.results.reading import judged
-from wattload.run.compose import options
+from wattload.run.config_groups import options
 
 GOOD, REFUSED = 0, 2
 RUN_S = (11, 63)

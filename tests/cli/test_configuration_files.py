@@ -13,7 +13,7 @@ import yaml
 
 from tests.run.running import call_here, record_of, run_folder, run_folders
 from wattload.core.record.file import read_record
-from wattload.run.compose import options
+from wattload.run.config_groups import options
 
 SHORT = ("workload=null", "power=none")
 

@@ -42,7 +42,7 @@ from wattload.core.sysfs import Roots
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Setting
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
-from wattload.run.compose import options
+from wattload.run.config_groups import options
 
 Captured = pytest.CaptureFixture[str]
 ADMIN = "CapEff:\t000001fffeffffff\n"

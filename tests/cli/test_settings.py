@@ -9,7 +9,8 @@ import pytest
 from wattload.cli.main import dispatch
 from wattload.cli.settings import LISTED_GROUPS, general_settings, option_settings, options_of
 from wattload.core.errors import ConfigError
-from wattload.run.compose import compose, options
+from wattload.run.compose import compose
+from wattload.run.config_groups import options
 
 COMMANDS = ("run", "datagen")
 

@@ -15,7 +15,8 @@ import pytest
 from tests.context import context_at
 from wattload.core.errors import WattloadError
 from wattload.core.workload import OverHosts
-from wattload.run.compose import build_workload, compose, options, workload_class
+from wattload.run.compose import build_workload, compose, workload_class
+from wattload.run.config_groups import options
 from wattload.run.ranks import LocalCommunicator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "workloads.md"

@@ -13,7 +13,8 @@ import pytest
 from tests.docs.commands import PAGES, ROOT, commands_of
 from wattload.cli.settings import general_settings, option_settings
 from wattload.core.record.energy import PowerSection
-from wattload.run.compose import compose, options
+from wattload.run.compose import compose
+from wattload.run.config_groups import options
 from wattload.session.axes import labelled, read_axes
 
 SETTING = re.compile(

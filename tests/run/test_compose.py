@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
-from wattload.run.compose import build_workload, compose, groups, options, values_by_scale
+from wattload.run.compose import build_workload, compose
 from wattload.run.config import RunConfig, override_of
+from wattload.run.config_groups import groups, options, values_by_scale
 from wattload.run.folder import ascii_name, new_run_id
 
 TARGET = "target.path=/mnt/nvme"

@@ -13,7 +13,7 @@ import pytest
 from tests.records import Scenario, write_run
 from tools import every_workload
 from wattload.core.host.gpus import list_gpus
-from wattload.run.compose import options
+from wattload.run.config_groups import options
 
 KILLED = "import os; os.kill(os.getpid(), 9)"
 REFUSED = "import sys; print('wattload: it is missing', file=sys.stderr); sys.exit(2)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wattload.core.errors import ConfigError
-from wattload.run.compose import build_workload, compose, options
+from wattload.run.compose import build_workload, compose
+from wattload.run.config_groups import options
 
 TARGET = ("target.path=/tmp", "power=none")
 

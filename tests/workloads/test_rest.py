@@ -12,7 +12,7 @@ from tests.run.running import DEADLINE_S, launched, record_of, run, run_here, un
 from wattload.core.record.phase import PhaseWindow
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
-from wattload.run.compose import options
+from wattload.run.config_groups import options
 from wattload.run.phases import REST_PHASE
 
 SMALL: dict[str, tuple[str, ...]] = {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import shown
-from wattload.run.compose import Composed, compose, composition, defaults_of
+from wattload.run.compose import compose, composition, defaults_of
+from wattload.run.config_groups import Composed
 from wattload.session.axes import labelled, read_axes
 from wattload.session.loop import different_runs
 from wattload.session.schedule import names_of

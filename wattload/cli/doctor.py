@@ -233,8 +233,8 @@ def workload_refusals(directory: Path) -> dict[str, str]:
     """
     from wattload.cli.outcome import Printer
     from wattload.cli.plan import require_possible
-    from wattload.run.compose import options
     from wattload.run.config import override_of
+    from wattload.run.config_groups import options
     from wattload.session.loop import plan_run
 
     refusals = {}

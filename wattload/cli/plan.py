@@ -33,8 +33,9 @@ from wattload.core.units import (
 )
 from wattload.core.workload import WorkloadPlan
 from wattload.results.quantity import counted, quantity
-from wattload.run.compose import groups, options, workload_class
+from wattload.run.compose import workload_class
 from wattload.run.config import RunConfig
+from wattload.run.config_groups import groups, options
 from wattload.run.preflight import (
     exceeds_limit,
     lacking_bytes,

@@ -12,9 +12,10 @@ from wattload.core.host.facts import host_facts, software_facts
 from wattload.core.record.file import read_record
 from wattload.core.record.host import SoftwareFacts
 from wattload.core.record.run import RunRecord
-from wattload.run.compose import compose, groups, has_setting
+from wattload.run.compose import compose
 from wattload.run.config import override_of
 from wattload.run.config_folders import config_folders, flat
+from wattload.run.config_groups import groups, has_setting
 from wattload.run.launcher import is_first_rank
 
 _OF_SESSIONS = ("repeat", "interleave", "interleave_by", "start_wait_max_s", "runs", "sweep")

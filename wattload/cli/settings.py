@@ -22,9 +22,10 @@ from wattload.core.errors import ConfigError
 from wattload.core.settings import MISSING, NamedSetting, settings_of
 from wattload.core.workload import Accelerator
 from wattload.power.config import PowerConfig
-from wattload.run.compose import EXPERIMENT, experiment_of, options, schema_of, values_by_scale
+from wattload.run.compose import experiment_of, schema_of
 from wattload.run.config import RunConfig, SweepConfig, TargetConfig
 from wattload.run.config_folders import CONFIG_MODULE, SEARCH_PATH
+from wattload.run.config_groups import EXPERIMENT, options, values_by_scale
 from wattload.session.axes import read_axes
 
 _GENERAL: Mapping[str, type] = {

@@ -57,7 +57,7 @@ def config_folders(overrides: Iterable[str]) -> tuple[Path, ...]:
     Raises:
         ConfigError: one is no folder, or has a ``main.yaml``, which would replace wattload's.
     """
-    given = [text for text in overrides if _key(text) == SEARCH_PATH]
+    given = [text for text in overrides if key_of(text) == SEARCH_PATH]
     return tuple(map(_folder, _listed(given[-1]))) if given else ()
 
 
@@ -140,7 +140,7 @@ def hydra_refusal(key: str) -> str:
 def refuse_hydra_settings(overrides: Iterable[str]) -> None:
     """Raise ``ConfigError`` for a setting of Hydra's on the command line."""
     for text in overrides:
-        key = _key(text.lstrip("+~"))
+        key = key_of(text.lstrip("+~"))
         if key == "hydra" or key.startswith(("hydra.", "hydra/")):
             raise ConfigError(hydra_refusal(key))
 
@@ -186,5 +186,5 @@ def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
         yield from flat(value, f"{prefix}.{key}" if prefix else str(key))
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
     return override.partition("=")[0].strip()

@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from wattload.core.errors import ConfigError
-from wattload.run.compose import EXPERIMENT, experiment_of, groups, has_setting, options
+from wattload.run.compose import experiment_of
 from wattload.run.config import override_of, plain_text, quote_text
 from wattload.run.config_folders import SEARCH_PATH, config_folders
+from wattload.run.config_groups import EXPERIMENT, groups, has_setting, options
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

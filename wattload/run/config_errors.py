@@ -1,0 +1,330 @@
+"""Explains what is wrong with settings: errors of Hydra and OmegaConf as a sentence each."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from wattload.core.errors import ConfigError
+from wattload.core.settings import shown, unit_of
+from wattload.run.config_folders import SEARCH_PATH, config_folders, hydra_refusal, key_of
+from wattload.run.config_groups import (
+    CODED_GROUPS,
+    EXPERIMENT,
+    PACKAGES,
+    all_keys,
+    compose_config,
+    group_choices,
+    groups,
+    has_setting,
+    options,
+)
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+LEAST_LIKENESS = 0.65
+"""How alike an unknown setting and a suggested one are at least, from 0 to 1."""
+WORD_WEIGHT = 0.9
+"""How much the likeness of one word of a name counts, compared with that of all of it."""
+
+
+@contextmanager
+def explaining(overrides: Sequence[str]) -> Iterator[None]:
+    """Raise errors of Hydra and OmegaConf as one sentence each."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, overrides)) from error
+    except AssertionError as error:  # OmegaConf's, for a setting below one that is null
+        raise ConfigError(_explain_null(overrides)) from error
+    except AttributeError as error:  # OmegaConf's, for {} where such a group is null
+        raise ConfigError(_explain_braces(error, overrides)) from error
+    except (YAMLError, ValueError, OSError) as error:
+        folders = config_folders(overrides)
+        if not folders:  # only files that others wrote can be damaged
+            raise
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"a file in {', '.join(map(str, folders))} can't be read: {reason}"
+        ) from error
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Return one sentence that explains an error of Hydra or OmegaConf."""
+    from hydra.errors import OverrideParseException
+    from omegaconf.errors import (
+        InterpolationResolutionError,
+        MissingMandatoryValue,
+        OmegaConfBaseException,
+    )
+
+    # Under a debugger or coverage, errors of OmegaConf have causes too; only the errors have a key.
+    is_omegaconf = isinstance(error, OmegaConfBaseException)
+    cause: BaseException = error if is_omegaconf else error.__cause__ or error
+    text = str(error).splitlines()[0]
+    if isinstance(error, OverrideParseException):
+        return (
+            f"malformed override {shown(error.override or text)}; close its quotes and brackets, "
+            "or quote all of its value"
+        )
+    if explained := _unknown_option(str(error), overrides) or _fault_in_file(error, overrides):
+        return explained
+    if isinstance(cause, MissingMandatoryValue) or isinstance(error, MissingMandatoryValue):
+        key = _full_key(cause)
+        hint = "e.g. target.path=/mnt/nvme" if key == "target.path" else f"add {key}=VALUE"
+        quoted = ", and quote the name 'null' in a file" if key in PACKAGES else ""
+        return f"{key} has no value; {hint}{quoted}"
+    if isinstance(cause, InterpolationResolutionError):
+        return (
+            f"{_full_key(cause)} has an invalid reference: {str(cause).splitlines()[0]}; "
+            "${KEY} must name another setting"
+        )
+    if isinstance(cause, OmegaConfBaseException):
+        wrong_type = _explain_type(_full_key(cause), overrides)
+        if wrong_type:
+            return wrong_type
+    return _explain_text(text, overrides)
+
+
+def _fault_in_file(error: Exception, overrides: Sequence[str]) -> str:
+    """Return the sentence on a setting in a file; empty if the error is none of that kind."""
+    found = re.match(
+        r"In '([^']+)': (\w+) raised while composing config:\n(.*)\n +full_key: (\S+)", str(error)
+    )
+    if found is None:
+        return ""
+    file, kind, fault, key = found.groups()
+    if key == EXPERIMENT:
+        return f"{file}.yaml must begin with the line # @package _global_"
+    if key.startswith("hydra."):
+        reason = hydra_refusal(key)
+    elif kind == "ConfigKeyError":
+        reason = unknown_setting(key, overrides)
+    else:
+        reason = f"{_explain_type(key, ()) or key}: {fault}"
+    return f"{file}.yaml: {reason}"
+
+
+def _explain_null(overrides: Sequence[str]) -> str:
+    """Return the sentence on a setting of an option that is not selected, such as a meter."""
+    from omegaconf import OmegaConf
+
+    selected = _chosen_only(overrides)
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        parent = key.rpartition(".")[0]
+        if parent and OmegaConf.select(selected, parent, default="") is None:
+            group, _, option = parent.rpartition(".")
+            add = f"; add {group}={option}" if group in groups() else ""
+            return f"{key} can't be set while {parent} is null{add}"
+    return "a setting can't be set while the one above it is null; remove it"
+
+
+def _explain_braces(error: Exception, overrides: Sequence[str]) -> str:
+    """Return the sentence on a group of settings that is given as one value."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if value.strip().startswith("{"):
+            return f"{key} takes no {{}}, got {shown(value)}; set its settings one by one"
+    return str(error).splitlines()[0]
+
+
+def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on a value of the wrong type; empty if there is no such setting."""
+    from omegaconf import OmegaConf
+
+    key = full_key.partition("[")[0]
+    schema = _chosen_only(overrides)
+    parent, _, name = key.rpartition(".")
+    try:
+        node = OmegaConf.select(schema, parent) if parent else schema
+        wanted = _wanted(node._get_node(name), unit_of(name))
+    except (AttributeError, ConfigError):
+        return ""
+    given = [text for text in overrides if text.partition("=")[0].strip() == key]
+    value = f", got {shown(given[-1].partition('=')[2].strip())}" if given else ""
+    return f"{key} must be {wanted}{value}" if wanted else ""
+
+
+def _wanted(node: Any, unit: str) -> str:  # noqa: ANN401 - a node of OmegaConf
+    """Return which values a setting takes; empty for a setting of no single type."""
+    from omegaconf import (
+        BooleanNode,
+        DictConfig,
+        EnumNode,
+        FloatNode,
+        IntegerNode,
+        ListConfig,
+        StringNode,
+    )
+
+    kinds: dict[type, str] = {
+        BooleanNode: "true or false",
+        IntegerNode: f"an integer in {unit}" if unit else "an integer",
+        FloatNode: f"a number in {unit}" if unit else "a number",
+        StringNode: "text",
+        ListConfig: "a list such as [a,b]",
+        DictConfig: "a group of settings, which are set one by one",
+    }
+    if isinstance(node, EnumNode):
+        wanted = f"one of {', '.join(each.name for each in node.enum_type)}"
+    else:
+        wanted = kinds.get(type(node), "")
+    return f"{wanted}, or null" if wanted and node._is_optional() else wanted
+
+
+def _explain_text(text: str, overrides: Sequence[str]) -> str:
+    unset = re.match(r"You must specify '([^']+)'", text)
+    if unset:
+        group = unset.group(1)
+        return f"{group} has no value; add {group}= and one of {', '.join(options(group))}"
+    if text.startswith("Sweep parameters"):
+        given = text.removeprefix("Sweep parameters ").removesuffix(" requires --multirun")
+        return f"{given} has several values; use wattload run -m to run once with each"
+    if text.startswith("Ambiguous value"):
+        given = text.partition(" argument ")[2]
+        wanted = (
+            "quote a label with a comma, 'label=\"one, two\"'"
+            if given.lstrip("'").startswith("label=")
+            else "[first,second] for a list"
+        )
+        return f"{given} has several values; use wattload run -m to run once with each, or {wanted}"
+    match = re.search(r"[Cc]ould not override '([^']+)'", text) or re.search(
+        r"Could not append to config.*'([^']+)'", text
+    )
+    return unknown_setting(match.group(1).lstrip("+"), overrides) if match else text
+
+
+def _full_key(error: BaseException) -> str:
+    return str(getattr(error, "full_key", "") or "the configuration")
+
+
+def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
+    match = re.search(r"Could not find '([^']+)'", text)
+    if not match:
+        return None
+    chosen = match.group(1)
+    if chosen.startswith("hydra/"):
+        return hydra_refusal(chosen.rpartition("/")[0])
+    keys = [text.partition("=")[0].strip() for text in overrides]
+    given = [key for key in keys if chosen.startswith(f"{key}/")]
+    group = max(given, key=len, default=chosen.rpartition("/")[0])
+    option = chosen.removeprefix(f"{group}/")
+    try:
+        known = options(group, config_folders(overrides))
+    except OSError:
+        return f"unknown config group {group!r}; the groups are {', '.join(groups())}"
+    if not option:
+        return f"{group} has no value; add {group}= and one of {', '.join(known)}"
+    if group == "target":
+        kinds = ", ".join(options(group))
+        return f"unknown option target={option}; use {kinds}, or did you mean target.path={option}?"
+    near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
+    meant = f" did you mean {near[0]}?" if near else ""
+    return f"unknown option {group}={option};{meant} {group} can be {', '.join(known)}"
+
+
+def unknown_setting(key: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on an unknown setting.
+
+    It names a selected setting of that name, else the options of the group that have the setting,
+    else the nearest one, else those of the group.
+    """
+    known = sorted(key for key in known_keys(overrides) if not key.endswith("._target_"))
+    near = nearest_setting(key, known)
+    has_same_name = near.rpartition(".")[2] == key.rpartition(".")[2]
+    elsewhere = "" if has_same_name else _setting_of_others(key, overrides)
+    if elsewhere:
+        return elsewhere
+    if near:
+        return f"unknown setting {key}; did you mean {near}?"
+    group = key.partition(".")[0]
+    if group in groups() and not any(name.startswith(f"{group}.") for name in known):
+        return f"unknown setting {key}; the selected {group} has no settings"
+    parents = {name.rpartition(".")[0] for name in known}
+    parent = key.rpartition(".")[0]
+    while parent not in parents:
+        parent = parent.rpartition(".")[0]
+    names = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent]
+    return f"unknown setting {key}; {parent or 'the top level'} has {', '.join(names)}"
+
+
+def _setting_of_others(key: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on a setting of other options of its group; empty if none has it."""
+    group, dot, _ = key.partition(".")
+    if not dot or group not in CODED_GROUPS:
+        return ""
+    having = [option for option in options(group) if has_setting(group, option, key)]
+    if not having:
+        return ""
+    chosen = [text for text in group_choices(overrides) if text.startswith(f"{group}=")]
+    instead = chosen[-1] if chosen else f"the default {group}"
+    return f"{key} is a setting of {group}={','.join(having)}, not of {instead}"
+
+
+def nearest_setting(key: str, known: Iterable[str]) -> str:
+    """Return the setting that was probably meant by an unknown key; empty if there is none.
+
+    What is compared is the name after the last dot, whole or by its words, so that ``path`` finds
+    ``target.path`` and ``files`` finds ``workload.file_count``. Words of a name count only if the
+    prefix is the same or not given. Of equally near names, one with the same prefix is taken, then
+    a short one.
+    """
+    parent, _, name = key.lower().rpartition(".")
+
+    def likeness(setting: str) -> tuple[float, bool, int]:
+        prefix, _, last = setting.rpartition(".")
+        words = last.split("_")
+        whole = difflib.SequenceMatcher(None, name, last).ratio()
+        same = prefix == parent
+        part = max(difflib.SequenceMatcher(None, name, word).ratio() for word in words)
+        likeness = max(whole + 0.1 * same, WORD_WEIGHT * part * (same or not parent))
+        return likeness, same, -len(setting)
+
+    best = max(known, key=likeness, default="")
+    return best if best and likeness(best)[0] >= LEAST_LIKENESS else ""
+
+
+def known_keys(overrides: Sequence[str]) -> Iterator[str]:
+    """Yield the keys of all settings of the selected options, and those of groups of settings."""
+    from omegaconf import OmegaConf
+
+    container = OmegaConf.to_container(_chosen_only(overrides), resolve=False)
+    yield from all_keys(container, "")
+
+
+def _chosen_only(overrides: Sequence[str]) -> DictConfig:
+    """Return the configuration with the selected options, of wattload alone if others fail."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    folders = config_folders(overrides)
+    search = [text for text in overrides if key_of(text) == SEARCH_PATH]
+    try:
+        return compose_config((*search, *group_choices(overrides, folders))).config
+    except (ConfigError, HydraException, OmegaConfBaseException):
+        return compose_config(
+            tuple(text for text in group_choices(overrides) if key_of(text) != EXPERIMENT)
+        ).config
+
+
+def meant(word: str) -> str:
+    """Return how to write an override of which only the value, or only the key, is given."""
+    group = next((group for group in groups() if word in options(group)), None)
+    if group is not None:
+        return f"did you mean {group}={word}?"
+    if word in groups():
+        return f"add = and one of {', '.join(options(word))}"
+    if "/" in word or word in (".", "~"):
+        return f"did you mean target.path={word}?"
+    return "write it as KEY=VALUE, e.g. scale=demo"

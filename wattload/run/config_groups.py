@@ -1,0 +1,226 @@
+"""The groups of the configuration, their options and schemas, and what Hydra composes of them.
+
+Only this module composes with Hydra; ``run.config_errors`` explains the errors.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wattload.core.record.run import ConfigFile
+from wattload.core.workload import Accelerator
+from wattload.run.config import RunConfig, ScaleConfig, SweepConfig, TargetConfig, quote_text
+from wattload.run.config_folders import (
+    CONFIG_MODULE,
+    CONFIG_NAME,
+    SEARCH_PATH,
+    config_folders,
+    files_used,
+    flat,
+    key_of,
+    refuse_changed,
+    refuse_foreign_classes,
+    search_override,
+)
+from wattload.run.host_load.config import LOADS
+
+if TYPE_CHECKING:
+    from hydra._internal.defaults_list import DefaultsList  # what ConfigLoader returns
+    from hydra.core.config_loader import ConfigLoader
+    from omegaconf import DictConfig
+
+EXPERIMENT = "experiment"
+
+PACKAGES = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
+"""Where options have a module each: the settings of ``workload=unet3d`` are those of
+``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
+
+CODED_GROUPS = (*PACKAGES, "load")
+"""Groups whose options have code; all loads are in one module."""
+
+
+class Composed(NamedTuple):
+    """What overrides compose; it is shared, so nobody may change it.
+
+    ``files`` are those of ``--config-dir`` that took part.
+    """
+
+    config: DictConfig
+    hydra: DictConfig
+    files: tuple[ConfigFile, ...]
+
+
+def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
+    """Return the options of a config group, sorted: the names of its YAML files.
+
+    Raises:
+        FileNotFoundError: neither wattload nor one of the ``folders`` has such a group.
+    """
+    places = [files(CONFIG_MODULE), *folders]
+    found = [each for each in (p.joinpath(*group.split("/")) for p in places) if each.is_dir()]
+    if not found:
+        raise FileNotFoundError(group)
+    names = {entry.name for place in found for entry in place.iterdir()}
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def groups() -> list[str]:
+    return sorted(
+        entry.name
+        for entry in files(CONFIG_MODULE).iterdir()
+        if entry.is_dir() and not entry.name.startswith("_")
+    )
+
+
+@cache
+def register_schemas() -> None:
+    """Register the schema of every option, once; a new one needs only a module and a YAML file."""
+    from hydra.core.config_store import ConfigStore
+
+    from wattload.power.config import PowerConfig
+
+    store = ConfigStore.instance()
+    store.store(name="schema_run", node=RunConfig)
+    for group, schema in (
+        ("target", TargetConfig),
+        ("scale", ScaleConfig),
+        ("accelerator", Accelerator),
+        ("power", PowerConfig),
+        ("sweep", SweepConfig),
+    ):
+        store.store(group=group, name=f"schema_{group}", node=schema)
+    for group in CODED_GROUPS:
+        for option, node in option_schemas(group):
+            store.store(group=group, name=f"schema_{option}", node=node)
+
+
+def option_schemas(group: str) -> Iterator[tuple[str, type]]:
+    """Yield the options of a group that have code, each with its settings."""
+    if group == "load":
+        yield from LOADS.items()
+        return
+    for option in options(group):
+        found = find_spec(f"{PACKAGES[group]}.{option}")
+        if found is not None:  # otherwise a preset, which uses the schema of its base option
+            is_package = found.submodule_search_locations is not None
+            module = import_module(f"{found.name}.config" if is_package else found.name)
+            yield option, module.Config
+
+
+def has_setting(group: str, option: str, key: str, folders: Sequence[Path] = ()) -> bool:
+    """Return whether ``key`` is a setting of an option; ``False`` if there is no such option."""
+    if option not in options(group, folders):
+        return False
+    search = [search_override(str(folder)) for folder in folders]
+    of_group = {group: compose_values([*search, f"{group}={option}"])[group]}
+    return key in all_keys(of_group, "")
+
+
+def compose_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the composed values as plain data; a required setting without one has ``MISSING``."""
+    from omegaconf import OmegaConf
+
+    values = OmegaConf.to_container(compose_config(tuple(overrides)).config, resolve=True)
+    return {str(key): value for key, value in values.items()} if isinstance(values, dict) else {}
+
+
+def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what ``compose_values`` returns, at each scale.
+
+    It is composed once: what depends on the scale refers to its name, as ``${scale.name}`` does.
+    """
+    from omegaconf import OmegaConf
+
+    composed = copy.deepcopy(compose_config(tuple(overrides)).config)
+    found = {}
+    for scale in options("scale"):
+        composed.scale = compose_config((f"scale={scale}",)).config.scale
+        values = OmegaConf.to_container(composed, resolve=True)
+        if isinstance(values, dict):
+            found[scale] = {str(key): value for key, value in values.items()}
+    return found
+
+
+@lru_cache(maxsize=64)  # a session composes each run to plan it, and again to make it
+def compose_config(overrides: tuple[str, ...]) -> Composed:
+    """Return the composed configuration, which is shared."""
+    from hydra import compose as hydra_compose
+    from omegaconf import OmegaConf, open_dict
+
+    register_schemas()
+    folders = config_folders(overrides)
+    with _search_path(overrides, folders) as (_, given):
+        config = hydra_compose(CONFIG_NAME, overrides=given, return_hydra_config=True)
+    hydra = config.hydra
+    with open_dict(config):
+        del config["hydra"]
+    refuse_foreign_classes(flat(OmegaConf.to_container(config), ""))
+    if not folders:
+        return Composed(config, hydra, ())
+    refuse_changed(_hydra_values(hydra), _hydra_values(compose_config(()).hydra))
+    names = [each.config_path for each in defaults_list(overrides).defaults if each.config_path]
+    return Composed(config, hydra, files_used(names, folders))
+
+
+@lru_cache(maxsize=64)
+def defaults_list(overrides: tuple[str, ...]) -> DefaultsList:
+    """Return Hydra's defaults list, which is shared: which files are composed, and why."""
+    from hydra.types import RunMode
+
+    with _search_path(overrides, config_folders(overrides)) as (loader, given):
+        found: DefaultsList = loader.compute_defaults_list(CONFIG_NAME, given, RunMode.RUN)
+    return found
+
+
+@contextmanager
+def _search_path(
+    overrides: Sequence[str], folders: Sequence[Path]
+) -> Iterator[tuple[ConfigLoader, list[str]]]:
+    """Initialise Hydra with these folders before wattload's; yields the overrides for it."""
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
+    given = [_quoted(text) for text in overrides if key_of(text) != SEARCH_PATH]
+    with initialize_config_module(CONFIG_MODULE, version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        for folder in folders:
+            loader.get_search_path().prepend("--config-dir", f"file://{folder}", anchor="main")
+        # Hydra reads a path that was changed only because of this override.
+        yield loader, [*given, *([f"{SEARCH_PATH}=[]"] if folders else [])]
+
+
+def _hydra_values(hydra: DictConfig) -> dict[str, object]:
+    from omegaconf import OmegaConf
+
+    return dict(flat(OmegaConf.to_container(hydra), "hydra"))
+
+
+def _quoted(override: str) -> str:
+    """Quote text, and ``null`` in ``workload=null``; unquoted, Hydra reads it as None."""
+    key, equals, value = override.partition("=")
+    if equals and value == "null" and key in groups():
+        return f"{key}='null'"
+    return quote_text(override)
+
+
+def group_choices(overrides: Sequence[str], folders: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Return the overrides that select an option of a group."""
+    known = {f"{group}={option}" for group in groups() for option in options(group, folders)}
+    return tuple(text for text in overrides if text in known)
+
+
+def all_keys(node: object, prefix: str) -> Iterator[str]:
+    """Yield the keys of composed values, and those of the groups that they are in."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            name = f"{prefix}.{key}" if prefix else str(key)
+            yield name
+            yield from all_keys(value, name)
