@@ -22,6 +22,7 @@ from wattload.reports.runs.energy import Energy, every_energy
 from wattload.reports.runs.hosts import shares_of
 from wattload.reports.runs.load import LeftOut, Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen
+from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.comparison import (
     Row,
     compare,
@@ -35,7 +36,7 @@ from wattload.reports.stats.figures import Quantity, quantities
 from wattload.reports.stats.loads import LoadedPoint, loaded_points
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import LETTERS, Group, Subject
-from wattload.reports.stats.summary import Answer, VerdictRow, drive_limits, first_screen
+from wattload.reports.stats.summary import VerdictRow, drive_limits, first_screen
 
 FORMAT, VERSION = "wattload-report", 1
 

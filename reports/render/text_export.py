@@ -23,6 +23,7 @@ from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.hosts import HOSTS_MAX, host_blocks
 from wattload.reports.sections.over_time import representative_run
 from wattload.reports.sections.ratios import points_table, quantities_table
+from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bar, Bars
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.conditions import has_excluded_energy
@@ -31,7 +32,6 @@ from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, quantities
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import LETTERS, Group, Subject, facts_of, lettered
 from wattload.reports.stats.summary import (
-    Answer,
     FirstScreen,
     VerdictRow,
     drive_limits,

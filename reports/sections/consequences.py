@@ -23,10 +23,11 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.sections.wording import sentence_of, unique
+from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import ShownPoint, shown_point
 from wattload.reports.stats.consequences import Cost, costs
 from wattload.reports.stats.subject import LETTERS, Subject, lettered
-from wattload.reports.stats.summary import Answer, VerdictRow, first_screen
+from wattload.reports.stats.summary import VerdictRow, first_screen
 from wattload.results.quantity import MISSING, Scale, duration_scale, listed, number
 
 MINUTES, DRIVES = 60.0, 8.0

@@ -21,10 +21,11 @@ from wattload.reports.sanitize import shortened
 from wattload.reports.sections.over_time import first_charts
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, caveats_of, unique
+from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bars, effects_to_best
 from wattload.reports.stats.intervals import hull
 from wattload.reports.stats.subject import LETTERS, Subject, named
-from wattload.reports.stats.summary import Answer, FirstScreen, Scatter, VerdictRow
+from wattload.reports.stats.summary import FirstScreen, Scatter, VerdictRow
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.quantity import (

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 
 from wattload.reports.sanitize import shortened
+from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bar, Bars, activity, effects_to_best
 from wattload.reports.stats.effects import first_arm
 from wattload.reports.stats.pairs import began_s
 from wattload.reports.stats.subject import Subject
-from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, first_screen
+from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.quantity import TIMES, UNIT_SPACE, counted, listed, ratio_text
 

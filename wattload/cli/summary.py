@@ -48,10 +48,10 @@ from wattload.reports.sections.wording import (
     targets_text,
     unique,
 )
+from wattload.reports.stats.answers import answer
 from wattload.reports.stats.comparison import Row, compare
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import Group, Subject, make_subject
-from wattload.reports.stats.summary import answer
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import label
 from wattload.results.paths import counted_text

@@ -19,9 +19,10 @@ from wattload.reports.blocks import FigureRow
 from wattload.reports.runs.compact import Compactor
 from wattload.reports.runs.load import Run
 from wattload.reports.sections.first import first_section
+from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.figures import quantities
 from wattload.reports.stats.subject import make_subject
-from wattload.reports.stats.summary import Answer, FirstScreen, VerdictRow, first_screen
+from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
 
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}
 ROUND = ("tsv_to_parquet", "parquet_to_binary")
