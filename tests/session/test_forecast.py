@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from wattload.__main__ import main
+from wattload.core.storage.targets import resolve_targets
+from wattload.core.sysfs import SECTOR_BYTES
 
 Captured = pytest.CaptureFixture[str]
 
@@ -70,12 +72,16 @@ def test_a_plan_has_the_order_the_bytes_and_whether_a_verdict_is_possible(
     assert not list(Path().glob("[ab]/*"))
 
 
+@pytest.mark.parametrize(
+    ("words", "runs"), [(["interleave=abba", "repeat=6"], "14 runs"), (["repeat=6"], "12 runs")]
+)
 def test_a_plan_of_a_session_that_is_refused_says_both(
-    folders: list[str], capsys: Captured
+    folders: list[str], capsys: Captured, words: list[str], runs: str
 ) -> None:
-    assert main([*folders, "interleave=abba", "repeat=6", "--plan"]) == 2
+    assert main([*folders, *words, "--plan"]) == 2
     captured = capsys.readouterr()
-    assert "14 runs" in captured.out
+    assert runs in captured.out
+    assert "no: a and b are on one " in captured.out
     assert "interleave_by=target.path" in captured.err
 
 
@@ -83,16 +89,36 @@ def test_a_plan_of_a_session_that_is_refused_says_both(
     ("words", "answer"),
     [
         (["repeat=3"], "no: 3 runs of each arm can't show a difference: that takes at least 5"),
-        (["repeat=5"], "possible: 5 runs of each arm; taken in turns"),
         (["label=x"], "no: one arm at 2 points, which a report draws as a curve"),
         (["loader=direct,mmap"], "no: a verdict is between two arms, and these runs are 4 arms"),
+        (
+            ["loader=direct,mmap", "repeat=5", "target.path=a"],
+            "possible: 5 runs of each arm; taken",
+        ),
+        (["interleave=aa", "repeat=6", "target.path=a"], "no: 6 pairs of one setting with itself"),
     ],
 )
 def test_a_plan_of_a_sweep_says_what_its_runs_decide(
     folders: list[str], capsys: Captured, words: list[str], answer: str
 ) -> None:
-    assert main([*folders, *words, "--plan"]) == 0
+    given = {word.partition("=")[0]: word for word in [*folders, *words]}
+    assert main([*given.values(), "--plan"]) == 0
     assert answer in capsys.readouterr().out
+
+
+def test_the_wear_of_a_drive_is_in_capacities_of_the_drive(
+    folders: list[str], capsys: Captured
+) -> None:
+    (target,) = resolve_targets([Path("a")], host="box", try_direct_io=False)
+    if len(target.facts.devices) != 1 or target.facts.controllers:
+        pytest.skip("the folders are not on a single drive whose capacity sysfs alone has")
+    (device,) = target.facts.devices
+    size_bytes = int(Path(f"/sys/class/block/{device}/size").read_text()) * SECTOR_BYTES
+    assert main([*folders, "workload=unet3d", "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["wear"] == {
+        device: {"drive_writes": plan["data_bytes"] / size_bytes, "rated_share": None}
+    }
 
 
 def test_a_search_has_no_plan(folders: list[str], capsys: Captured) -> None:

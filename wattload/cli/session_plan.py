@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wattload.cli.outcome import Printer, rough_time
 from wattload.cli.plan import RunTime, endurance_text, target_text
 from wattload.cli.terminal import Line, print_lines
 from wattload.core.errors import PowerError
 from wattload.core.record.run import WARM_UP_BLOCK
-from wattload.core.storage.controllers import controllers_under
+from wattload.core.storage.block_stack import controllers_in, walk
 from wattload.core.units import GB, Unit, format_rate
 from wattload.power.nvme.admin import open_with_timeout
 from wattload.power.nvme.identify import identify_controller
@@ -23,7 +23,7 @@ from wattload.power.nvme.logs import read_rated_bytes
 from wattload.power.registry import NONE
 from wattload.results.quantity import counted, listed, number, quantity
 from wattload.run.compose import workload_class
-from wattload.run.preflight import possible_waits, space_of
+from wattload.run.preflight import drives_of, possible_waits, space_of
 from wattload.session.loop import plan_all
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wear:
-    """The most that a session writes to a drive, in capacities of its file system.
+    """The most that a session writes to a drive, in its capacities.
 
     ``rated_share`` is the share of the bytes that the drive says it takes in its life.
     """
@@ -213,27 +213,40 @@ def _targets(found: SessionPreview) -> dict[str, tuple[Part, Target]]:
 
 
 def _wear(found: SessionPreview) -> dict[str, Wear]:
-    """Return the wear of each target's drives, by their names."""
+    """Return the wear of each drive by its device, or by the target's path where none is known."""
     wear = {}
-    for path, (part, target) in _targets(found).items():
-        written_bytes = found.writes.written_bytes(target)
-        rated = [bytes_ for each in controllers_under(target) if (bytes_ := _rated_bytes(each))]
-        wear[", ".join(target.facts.devices) or path] = Wear(
-            drive_writes=written_bytes / max(space_of(target).total_bytes, 1),
-            rated_share=written_bytes / min(rated) if rated else None,
-            guard=part.preview.drives.get(target.index),
-        )
+    for part, target in _targets(found).values():
+        stack = target.facts.stack
+        nodes = {} if stack is None else {node.name: node for node in walk(stack)}
+        for drive in drives_of(target.facts):
+            node = nodes.get(drive)
+            asked = [each for leaf in controllers_in(node) if (each := _endurance(leaf.name))]
+            known = [each.capacity_bytes for each in asked] + [node.size_bytes if node else None]
+            capacity_bytes = next(filter(None, known), None) or space_of(target).total_bytes
+            rated = [each.rated_bytes for each in asked if each.rated_bytes]
+            written_bytes = found.writes.charged_bytes(drive)
+            wear[drive] = Wear(
+                drive_writes=written_bytes / max(capacity_bytes, 1),
+                rated_share=written_bytes / min(rated) if rated else None,
+                guard=part.preview.drives.get(target.index),
+            )
     return wear
 
 
-def _rated_bytes(controller: str) -> int | None:
-    """Return what a drive is rated to take, ``None`` where it can't be asked or does not say."""
+class _Endurance(NamedTuple):
+    capacity_bytes: int | None
+    rated_bytes: int | None
+
+
+def _endurance(controller: str) -> _Endurance | None:
+    """Return what a drive says that it holds and takes, ``None`` where it can't be asked."""
     try:
         device = open_with_timeout(controller)
     except PowerError:
         return None
     try:
-        return read_rated_bytes(device, identify_controller(device))
+        identity = identify_controller(device)
+        return _Endurance(identity.capacity_bytes, read_rated_bytes(device, identity))
     except PowerError:
         return None
     finally:

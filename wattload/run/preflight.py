@@ -343,7 +343,10 @@ class WriteLedger:
 
     def written_bytes(self, target: Target) -> int:
         """Return the largest number of bytes charged to a drive under a target."""
-        return max(self._bytes.get(drive, 0) for drive in _drives(target.facts))
+        return max(map(self.charged_bytes, drives_of(target.facts)))
+
+    def charged_bytes(self, drive: str) -> int:
+        return self._bytes.get(drive, 0)
 
     def add(self, targets: Sequence[Target], plan_bytes: int) -> None:
         """Charge a run's writes to the drives of its targets, each drive once."""
@@ -351,7 +354,7 @@ class WriteLedger:
 
     def charge(self, facts: Sequence[TargetFacts], written_bytes: int) -> None:
         """Charge the drives of targets with bytes, each drive once."""
-        for drive in {drive for each in facts for drive in _drives(each)}:
+        for drive in {drive for each in facts for drive in drives_of(each)}:
             self._bytes[drive] = self._bytes.get(drive, 0) + written_bytes
 
     def check(self, config: RunConfig, target: Target, run_bytes: int, runs: int = 1) -> None:
@@ -385,7 +388,8 @@ def exceeds_limit(config: RunConfig, target: Target, run_bytes: int) -> bool:
     return run_bytes > _limit(config, target)[0]
 
 
-def _drives(facts: TargetFacts) -> tuple[str, ...]:
+def drives_of(facts: TargetFacts) -> tuple[str, ...]:
+    """Return the drives to which a target's bytes are charged: its devices, else its path."""
     return facts.devices or (facts.path or str(facts.index),)
 
 

@@ -17,6 +17,7 @@ from wattload.results.quantity import listed
 from wattload.run.hosts import Faults
 from wattload.run.lifecycle import Preview, preview_run
 from wattload.run.process import ProcessContext
+from wattload.session.schedule import Outlook
 
 if TYPE_CHECKING:
     from wattload.core.storage.targets import Target
@@ -97,7 +98,7 @@ def require_possible(
                 ConfigError(
                     f"{shared}, in one file system, so the drive would be compared with itself; "
                     "mount the other drive, or use interleave=aa to measure the noise; "
-                    "interleave_by=target.path compares the folders all the same"
+                    "interleave=abba interleave_by=target.path compares the folders all the same"
                 )
             )
         for part in parts:
@@ -113,6 +114,12 @@ def require_possible(
     process.on_all_ranks(check)
     same = [f"{shared}: their difference is not one of drives"] if shared else []
     return (*same, *_unlike(parts))
+
+
+def outlook_of(schedule: Schedule, parts: Sequence[Part]) -> Outlook:
+    """Return whether the planned runs suffice for a verdict, as far as their drives are known."""
+    shared = shared_drives(parts) if schedule.compares_drives else ""
+    return Outlook(can_decide=False, words=shared) if shared else schedule.outlook
 
 
 def _unlike(parts: Sequence[Part]) -> Iterator[str]:

@@ -29,6 +29,7 @@ from wattload.core.storage.controllers import controller_state, controllers_unde
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S
+from wattload.results.quantity import counted
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig, TargetConfig, override_of, plain_text
 from wattload.run.process import ProcessContext
@@ -311,6 +312,9 @@ class Interleaving(Schedule):
         from wattload.reports.stats.effects import MINIMUM_PAIRS
 
         pairs = self._first.repeat
+        if self._first.interleave == "aa":
+            words = f"{counted(pairs, 'pair')} of one setting with itself, which measures the noise"
+            return Outlook(can_decide=False, words=words)
         if pairs < MINIMUM_PAIRS:
             # If all of n pairs favour one arm, a two-sided sign-flip test gives p = 2 / 2**n.
             words = (

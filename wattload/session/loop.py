@@ -25,9 +25,10 @@ from wattload.run.lifecycle import (
 from wattload.run.preflight import WriteLedger, finished_writes
 from wattload.run.process import ProcessContext, Reporter, start_process, unsampled_process
 from wattload.session.accelerator_search import AcceleratorSearch, plan_search
-from wattload.session.axes import labelled, read_axes
+from wattload.session.axes import labelled, makes_arms, read_axes
 from wattload.session.forecast import (
     Part,
+    outlook_of,
     planned_writes,
     preview_parts,
     require_possible,
@@ -158,7 +159,7 @@ def plan_all(
             parts=parts,
             finished=len(schedule.planned) - len(left),
             left_s=_pace_of(done).left_s(len(left)),
-            outlook=schedule.outlook,
+            outlook=outlook_of(schedule, parts),
             warnings=warnings,
             writes=planned_writes(process, parts),
             refusal=refusal,
@@ -197,6 +198,7 @@ def _read(
     is_one = sum(config.repeat for config, _ in composed) == 1
     journal = None if is_one else SessionJournal.of_sweep(Path(first.runs), overrides)
     names = names_of(combinations)
+    arms_by = [axis.key for axis in axes if makes_arms(axis)]
 
     def points() -> list[Point]:
         return [
@@ -212,7 +214,9 @@ def _read(
             if repetition < config.repeat
         ]
 
-    return first, lambda process: iter([Sweep(process.on_all_ranks(points), journal, reporter)])
+    return first, lambda process: iter(
+        [Sweep(process.on_all_ranks(points), arms_by, journal, reporter)]
+    )
 
 
 def make_runs(process: ProcessContext, schedule: Schedule, reporter: SessionReporter) -> int:

@@ -15,7 +15,7 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -348,8 +348,8 @@ class Schedule(ABC):
     """The runs of a session, in order. Every rank calls every method, in the same order.
 
     ``journal`` is ``None`` for a single run, which can't be resumed. ``planned`` are the runs that
-    are known in advance; a search has none. ``compares_drives`` is whether its arms are meant to be
-    on different drives.
+    are known in advance; a search has none. ``compares_drives`` is whether its verdict is meant to
+    be between different drives.
     """
 
     journal: SessionJournal | None
@@ -383,11 +383,17 @@ class Sweep(Schedule):
     """Runs in a fixed order, or a single run, which has no journal."""
 
     def __init__(
-        self, points: Sequence[Point], journal: SessionJournal | None, reporter: SessionReporter
+        self,
+        points: Sequence[Point],
+        arms_by: Collection[str],
+        journal: SessionJournal | None,
+        reporter: SessionReporter,
     ) -> None:
+        """Take the runs in order; ``arms_by`` are the swept keys whose values are the arms."""
         self.planned = points
         self.journal = journal
         self._reporter = reporter
+        self.compares_drives = set(arms_by) == {"target.path"} and self.outlook.can_decide
 
     @property
     def outlook(self) -> Outlook:
