@@ -222,10 +222,12 @@
   const project = (cell, minutes, drives) => {
     const { perUnit, unitMinutes, always, isPerDrive, text } = JSON.parse(cell.dataset.formula);
     const isKnown = minutes >= unitMinutes && (drives > 0 || !isPerDrive);
-    const [number, ...ends] = perUnit.map((each) => printed((isPerDrive ? drives : 1) * (each / minutes + always)));
-    cell.firstChild.textContent = isKnown ? text.replace("{0}", number) : DASH;
+    const fleet = isPerDrive ? drives : 1;
+    const [number, ...others] = perUnit.map((each, place) => fleet * (each / minutes + (always[place] ?? 0)));
+    const ends = others.length ? [Math.min(...others), Math.max(...others)] : [];
+    cell.firstChild.textContent = isKnown ? text.replace("{0}", printed(number)) : DASH;
     const remark = cell.querySelector(".remark");
-    if (remark) remark.textContent = isKnown ? ends.join(" to ") : "";
+    if (remark) remark.textContent = isKnown ? ends.map(printed).join(" to ") : "";
   };
   for (const block of document.querySelectorAll(".projection")) {
     const inputs = [...block.querySelectorAll(".setting")].map((place) => {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from wattload.core.units import J_PER_WH, TB
 from wattload.reports.blocks import (
@@ -37,31 +38,37 @@ _MINUTE_S, _DAY_MINUTES, _YEAR_DAYS = 60.0, 1440.0, 365.0
 _KWH_J = 1000 * J_PER_WH
 _DIGITS = 3
 """Significant digits, as on the first screen."""
-_NO_DIFFERENCE = "no difference shown"
+_NO_DIFFERENCE, _NOT_COMPARED = "no difference shown", "not compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
     """A figure with its interval, by the minutes between units of work and the number of drives.
 
-    Each of ``per_unit`` is a figure at one unit a minute; ``always`` is added to it, and both are
-    multiplied by the drives if ``is_per_drive``. ``text`` has a place for the number; the ends of
-    its interval are printed under it. A unit of work takes ``unit_minutes``: at a shorter interval
-    there is no figure.
+    ``per_unit`` has the figure at one unit a minute, and then the ends of its interval or the
+    figures of runs; the lowest and the highest of these are printed under it. To each the one of
+    ``always`` is added, none by default, and the sum is multiplied by the drives if
+    ``is_per_drive``. ``text`` has a place for the number. A unit of work takes ``unit_minutes``: at
+    a shorter interval there is no figure.
     """
 
     per_unit: tuple[float, ...]
     unit_minutes: float
-    always: float = 0.0
+    always: tuple[float, ...] = ()
     is_per_drive: bool = False
     text: str = "{0}"
 
     def numbers(self, minutes: float, drives: float) -> list[float]:
-        """Return the figure and the ends of its interval; none if the units overlap."""
+        """Return the figure and the ends of its range; none if the units overlap."""
         if minutes < self.unit_minutes:
             return []
         fleet = drives if self.is_per_drive else 1.0
-        return [fleet * (each / minutes + self.always) for each in self.per_unit]
+        always = self.always or (0.0,) * len(self.per_unit)
+        value, *others = (
+            fleet * (each / minutes + more)
+            for each, more in zip(self.per_unit, always, strict=True)
+        )
+        return [value, min(others), max(others)] if others else [value]
 
     def cell(self) -> Cell:
         """Return the cell at the settings as they are at first."""
@@ -102,8 +109,8 @@ def consequences_section(subject: Subject) -> Section | None:
         "workload": True,
         "arm": len(subject.arms) > 1,
         "#energy of the work, kWh a year": has_energy,
-        "#with idle power between, kWh a year": any(cost.idle_w for cost in every),
-        "#Wh per TB": any(cost.j_per_byte for cost in every),
+        "#with idle power between, kWh a year": any(cost.idling for cost in every),
+        "#Wh per TB read + written": any(cost.j_per_byte for cost in every),
         f"#stall, {wait.unit} a day": bool(waits_s),
     }
     kept = [place for place, is_kept in enumerate(titles.values()) if is_kept]
@@ -136,11 +143,16 @@ def _note(every: Sequence[Cost]) -> str:
     parts = []
     if any(cost.energy_j for cost in every):
         parts.append(
-            "A year has 365 days. Energy is that of the drives alone, per unit of work as on the "
-            "first screen."
+            "A year has 365 days, 8760 hours. Energy is that of the drives alone, per unit of work "
+            "as on the first screen."
         )
-    if any(cost.idle_w for cost in every):
+    if any(cost.idling for cost in every):
         parts.append("Idle power was measured around the runs; deeper sleep uses less.")
+        if len({cost.arm for cost in every}) > 1:
+            parts.append(
+                "No verdict compares it: where drives idle for most of the year, it decides which "
+                "arm uses less."
+            )
     if any(cost.io_s for cost in every):
         parts.append("Stall: the time of the I/O, if the job waits for it.")
         if not all(cost.io_s for cost in every):
@@ -150,6 +162,8 @@ def _note(every: Sequence[Cost]) -> str:
             "Small figures: 95 % intervals of the mean, with the uncertainty of meters; of a "
             "difference, that of its ratio."
         )
+    if any(len(cost.idling) > 1 for cost in every):
+        parts.append("Under a figure with idle power: the range over the runs.")
     return " ".join(parts)
 
 
@@ -185,7 +199,7 @@ def _rows(
         shown.name,
         "difference, no verdict" if is_illustration else "difference",
         _difference(shown.energy, joules, year),
-        Cell(""),
+        Cell(_NOT_COMPARED if any(cost.idling for cost in found) else ""),
         Cell(""),
         _difference(shown.speed, waits, day),
     )
@@ -211,13 +225,15 @@ def _energy(cost: Cost, shown: VerdictRow) -> Cell:
 
 def _with_idle(cost: Cost) -> Cell:
     """Return the energy of the whole year: of the work, and of idling in between."""
-    if cost.energy_j is None or cost.idle_w is None:
+    if cost.energy_j is None or not cost.idling:
         return Cell(MISSING)
-    above_idle_j = cost.energy_j.value - cost.idle_w * cost.unit_s
-    year_minutes = _YEAR_DAYS * _DAY_MINUTES
+    to_kwh = _YEAR_DAYS * _DAY_MINUTES / (_KWH_J * cost.drive_count)
+    above_idle_j, idle_w = (
+        (fmean(each), *(each if len(each) > 1 else ())) for each in zip(*cost.idling, strict=True)
+    )
     return Formula(
-        per_unit=(above_idle_j * year_minutes / (_KWH_J * cost.drive_count),),
-        always=cost.idle_w * year_minutes * _MINUTE_S / (_KWH_J * cost.drive_count),
+        per_unit=tuple(joules * to_kwh for joules in above_idle_j),
+        always=tuple(watts * _MINUTE_S * to_kwh for watts in idle_w),
         unit_minutes=cost.unit_s / _MINUTE_S,
         is_per_drive=True,
     ).cell()

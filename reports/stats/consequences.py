@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -47,8 +46,9 @@ class Cost:
 
     ``io_s`` is the time of the phases of the rate, ``None`` where accelerators compute meanwhile.
     ``unit_s`` is that of the phases of the energy. ``energy_j`` and ``j_per_byte`` are ``None``
-    unless every run's energy was measured; ``idle_w`` is the drives' idle power, ``None`` where it
-    was not measured with it. ``drive_count`` is how many drives these are of.
+    unless every run's energy was measured. ``idling`` has the joules of a unit above idle power and
+    the idle watts of each run, and is empty where idle power was not measured in every run.
+    ``drive_count`` is how many drives these are of.
     """
 
     arm: str
@@ -57,7 +57,7 @@ class Cost:
     unit_s: float
     energy_j: Mean | None
     j_per_byte: Mean | None
-    idle_w: float | None
+    idling: tuple[tuple[float, float], ...]
     drive_count: int
 
 
@@ -81,8 +81,6 @@ def _cost(point: ShownPoint, work: Work, arm: str) -> Cost | None:
     records = [run.record for run in point.compared.arms.get(arm, ()) if run.id in counted]
     if not records or not all(moved_bytes(each, point.energy_phase) for each in records):
         return None
-    idle_w = [_idle_w(each, point.energy_phase) for each in records]
-    known = [watts for watts in idle_w if watts is not None]
     is_paced = any(
         view_of(each).emulates_accelerators and each.workload.accelerator != "unpaced"
         for each in records
@@ -101,7 +99,7 @@ def _cost(point: ShownPoint, work: Work, arm: str) -> Cost | None:
             arm,
             lambda value: value if _is_cost(point.per_byte) else 1 / value,
         ),
-        idle_w=fmean(known) if len(known) == len(records) else None,
+        idling=_idling(point, work, arm, records),
         drive_count=max(len(measured_drives(each)) for each in records) or 1,
     )
 
@@ -133,6 +131,22 @@ def _mean(values: Sequence[float], figures: Sequence[RunFigure]) -> Mean:
     found = t_interval(paired([(1.0, value) for value in values]), CONFIDENCE)
     found = found.widened(uncertainty_of(1.0, figures) or 0.0)
     return Mean(centre, found.lower, found.upper)
+
+
+def _idling(
+    point: ShownPoint, work: Work, arm: str, records: Sequence[RunRecord]
+) -> tuple[tuple[float, float], ...]:
+    """Return the joules of a unit above idle power, and the idle watts, of each run."""
+    figures = _in_mean(point.energy, arm)
+    found = []
+    for record in records:
+        energy_j = figures[record.run_id].value if record.run_id in figures else None
+        idle_w = _idle_w(record, point.energy_phase)
+        if energy_j is None or idle_w is None:
+            return ()
+        idle_j = idle_w * _active_s(record, point.energy_phase)
+        found.append(((energy_j - idle_j) / work.count, idle_w))
+    return tuple(found)
 
 
 def _active_s(record: RunRecord, phase: str) -> float:

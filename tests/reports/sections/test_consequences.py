@@ -72,12 +72,25 @@ def test_the_unit_of_work_costs_what_the_first_screen_prints(pair: list[Run]) ->
 
 
 def test_a_year_with_idling_is_the_work_and_idle_power_for_the_rest(pair: list[Run]) -> None:
-    for cost, cell in zip(known(pair), cells(pair, "with idle"), strict=False):
+    *found, difference = cells(pair, "with idle")
+    for cost, cell in zip(known(pair), found, strict=True):
         assert cost.energy_j is not None
-        assert cost.idle_w is not None
-        work_j = cost.energy_j.value * YEAR_H
-        idle_j = cost.idle_w * YEAR_H * (3600 - cost.unit_s)
-        assert float(cell.text) == pytest.approx(8 * (work_j + idle_j) / KWH_J, rel=5e-3)
+        kwh = [8 * YEAR_H * (joules + 3600 * watts) / KWH_J for joules, watts in cost.idling]
+        assert float(cell.text) == pytest.approx(sum(kwh) / len(kwh), rel=5e-3)
+        ends = [float(end) for end in cell.remark.split(" to ")]
+        assert ends == pytest.approx([min(kwh), max(kwh)], rel=5e-3)
+        work_j = [joules + watts * cost.unit_s for joules, watts in cost.idling]
+        assert sum(work_j) / len(work_j) == pytest.approx(cost.energy_j.value, rel=1e-3)
+    assert difference.text == "not compared"
+    assert "No verdict compares it" in projection(pair).table.note
+    (alone,) = cells(pair[:1], "with idle")
+    assert (alone.text != MISSING, alone.remark) == (True, "")
+
+
+def test_units_are_said_in_full(pair: list[Run]) -> None:
+    table = projection(pair).table
+    assert "Wh per TB read + written" in [column.title for column in table.columns]
+    assert "365 days, 8760 hours" in table.note
 
 
 def test_intervals_hold_the_mean_and_need_five_runs(pair: list[Run]) -> None:
@@ -134,6 +147,9 @@ def test_units_that_overlap_have_no_figure() -> None:
     formula = Formula(per_unit=(10.0, 9.0, 11.0), unit_minutes=5.0, is_per_drive=True)
     assert formula.numbers(5.0, 2.0) == [4.0, 3.6, 4.4]
     assert formula.numbers(4.9, 2.0) == []
+    over_runs = Formula(per_unit=(1.0, 2.0, 0.0), always=(5.0, 4.0, 6.0), unit_minutes=0.1)
+    assert over_runs.numbers(1.0, 8.0) == [6.0, 6.0, 6.0]
+    assert over_runs.numbers(0.5, 8.0) == [7.0, 6.0, 8.0]
     assert Formula(per_unit=(1.0,), unit_minutes=61.0).cell().text == MISSING
 
 
