@@ -7,7 +7,7 @@ import shlex
 
 from wattload.core.checks.conditions import LONGEST_GAP_S
 from wattload.core.record.file import RECORD_FILE, SEAL_COMMAND, SealState
-from wattload.core.record.run import RunRecord
+from wattload.core.record.run import ConfigFile, RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
@@ -126,6 +126,8 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
             f"{record.comparison.session_id}, {record.comparison.block}, {record.comparison.order}",
         ),
     ]
+    if record.config_files:
+        facts.append(("settings from files", "; ".join(map(_file_text, record.config_files))))
     image = software.image
     if image.id is not None:
         facts.append(("image", f"{image.id} ({image.evidence})"))
@@ -141,6 +143,11 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
             )
         )
     return facts
+
+
+def _file_text(file: ConfigFile) -> str:
+    instead = " instead of wattload's own" if file.replaces else ""
+    return f"{file.path}{instead} (SHA-256 {file.sha256})"
 
 
 def method_section(subject: Subject) -> Section | None:

@@ -328,8 +328,12 @@ def _why_excluded(subject: Subject, run: Run) -> str:
 
 
 def _warnings(subject: Subject, shown_points: Sequence[ShownPoint]) -> Iterator[str]:
-    """Yield drives in slow slots, and arms that differ in more ways."""
+    """Yield drives in slow slots, files that replace ours, and arms that differ in more ways."""
     yield from _slow_links(subject)
+    used = [file for run in subject.runs for file in run.record.config_files if file.replaces]
+    if used:
+        paths = listed(list(dict.fromkeys(file.path for file in used)))
+        yield f"Settings were read from {paths} instead of wattload's own files."
     for compared in (point.compared for point in shown_points if point.compared.is_pair):
         first, second = (named(*pair) for pair in zip(compared.letters, compared.arms, strict=True))
         if together := changed_together(compared, subject.by):

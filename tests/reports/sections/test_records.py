@@ -27,13 +27,14 @@ from wattload.core.record.energy import (
     SamplerRecord,
     SensorRecord,
 )
-from wattload.core.record.run import RunRecord
+from wattload.core.record.run import ConfigFile, RunRecord
 from wattload.core.record.target import BlockNode
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.redact import Masker
 from wattload.reports.sections.energy import energy_blocks
 from wattload.reports.sections.machine import machine_blocks
 from wattload.reports.sections.power import whole_tables
+from wattload.reports.sections.provenance import reproduce_blocks
 from wattload.reports.sections.runs import figures_tables, phases_tables
 from wattload.reports.sections.wording import target_text
 
@@ -366,3 +367,12 @@ def test_a_raw_target_is_a_whole_device(
     changes = {"kind": "block", "path": "/dev/x", "file_system": None, "stack": stack}
     facts = target.facts.model_copy(update={**changes, "virtual": False})
     assert target_text(facts) == words
+
+
+def test_files_of_settings_are_facts_of_a_run_and_their_paths_are_masked(run: Run) -> None:
+    file = ConfigFile(path="/home/ann/h100.yaml", sha256="ab" * 32, replaces=True)
+    record = run.record.model_copy(update={"config_files": (file,)})
+    text = blocks_text(reproduce_blocks(replace(run, record=record)))
+    assert f"/home/ann/h100.yaml instead of wattload's own (SHA-256 {'ab' * 32})" in text
+    masked = Masker([record]).record(record)
+    assert "ann" not in blocks_text(reproduce_blocks(replace(run, record=masked)))

@@ -14,6 +14,7 @@ from tests.reports.gpu_reads import reads_run
 from tests.reports.parsing import Page
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import known, run, session, simulated, turn
+from wattload.core.record.run import ConfigFile
 from wattload.core.units import Unit
 from wattload.reports.blocks import FigureRow
 from wattload.reports.runs.compact import Compactor
@@ -253,6 +254,20 @@ def test_arms_on_two_hosts_are_warned_about() -> None:
     runs = [*session({"A": FAST}, **REAL), *session({"B": SLOW}, host="other", **REAL)]
     _, warning = screen(runs).warnings
     assert warning.startswith("A ran on box, B on other")
+
+
+def test_files_instead_of_those_of_wattload_are_warned_about_once() -> None:
+    files = tuple(
+        ConfigFile(path=f"/lab/{name}.yaml", sha256="0" * 64, replaces=name == "h100")
+        for name in ("h100", "own")
+    )
+    runs = [
+        Run(record=each.record.model_copy(update={"config_files": files}), traces=each.traces)
+        for each in session({"A": FAST}, virtual=True)
+    ]
+    assert screen(runs).warnings == (
+        "Settings were read from /lab/h100.yaml instead of wattload's own files.",
+    )
 
 
 def test_arms_are_distinguished_by_what_was_swept() -> None:
