@@ -1,7 +1,7 @@
 """The HTML page.
 
 Sections through one template, self-contained under a content security policy; the same records
-give the same bytes.
+in the same place, to which it links, give the same bytes.
 """
 
 from __future__ import annotations
