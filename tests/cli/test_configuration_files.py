@@ -98,7 +98,44 @@ def test_files_of_a_lab_are_named_where_they_replace_ours_and_are_recorded(
             ["workload=null", "load=ow"],
             "unknown option load=ow; did you mean own? load can be bus",
         ),
+        (
+            "accelerator/own",  # typed without a schema in its file
+            "watts: 700",
+            ["workload=null", "accelerator=own"],
+            "accelerator/own.yaml: unknown setting accelerator.watts; ",
+        ),
+        (
+            "target/own",
+            "shared: 7 of 9",
+            ["workload=null", "target=own"],
+            "target/own.yaml: target.shared must be true or false: Value '7 of 9'",
+        ),
+        (
+            "experiment/own",
+            "# @package _global_\nlabel: '${oc.env:HOME}'",
+            ["workload=null", "experiment=own"],
+            "lab/experiment/own.yaml: label can't be '${oc.env:HOME}': what it reads, such as",
+        ),
+        (
+            "experiment/own",
+            "# @package _global_\nhydra: {sweeper: {params: {label: '${oc.env:HOME},b'}}}",
+            ["-m", "workload=null", "experiment=own"],
+            "own.yaml: hydra.sweeper.params.label can't be '${oc.env:HOME},b': what it reads",
+        ),
+        (
+            "experiment/own",
+            "# @package _global_\nlabel: '${seed'",
+            ["workload=null", "experiment=own"],
+            "label must be text",
+        ),
         ("main", "", ["workload=null"], "lab/main.yaml would replace wattload's own; rename it"),
+        ("schema_run", "", ["workload=null"], "lab/schema_run.yaml would replace wattload's own"),
+        (
+            "load/schema_busy",
+            "",
+            ["workload=null"],
+            "schema_busy.yaml would replace wattload's own",
+        ),
         (
             "scale/full",
             "defaults: [schema_scale, _self_]\nname: full\nallows_root: true",

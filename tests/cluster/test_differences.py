@@ -9,6 +9,8 @@ from tools.cluster.hosts import DRIVE, NAMES, ROOT, RUNS, Cluster
 NULL = ("workload=null", "power=none")
 SITE = "/tmp/site"
 """Where a host may have code that changes what Python is on it."""
+LAB = "/tmp/lab"
+OWN = (f"hydra.searchpath=[{LAB}]", "experiment=own", *NULL)
 
 
 def changed(cluster: Cluster, host: str, code: str) -> None:
@@ -17,14 +19,22 @@ def changed(cluster: Cluster, host: str, code: str) -> None:
     (site / "sitecustomize.py").write_text(f"import os, time\nread = time.time\n{code}")
 
 
+def labelled(cluster: Cluster, host: str, label: str) -> None:
+    """Give a host an experiment of its own that sets the label."""
+    folder = cluster.files(host, LAB) / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "own.yaml").write_text(f"# @package _global_\nlabel: {label}\n")
+
+
 def test_all_differences_are_listed_at_once(cluster: Cluster) -> None:
-    changed(cluster, "node1", "os.environ['ROOM'] = 'A'")
-    older = "import wattload\nwattload.__version__ = '0.0.9'\nos.environ['ROOM'] = 'A'\n"
+    for host, label in zip(NAMES, "AAB", strict=True):
+        labelled(cluster, host, label)
+    older = "import wattload\nwattload.__version__ = '0.0.9'\n"
     changed(cluster, "node2", f"{older}time.time = lambda: read() + 600")
-    changed(cluster, "node3", "os.environ['ROOM'] = 'B'\ntime.time = lambda: read() - 20")
+    changed(cluster, "node3", "time.time = lambda: read() - 20")
     cluster.on("node3", "mount", "-o", "remount,ro", DRIVE)
     try:
-        done = cluster.mpirun(*NULL, "label=${oc.env:ROOM}", PYTHONPATH=f"{SITE}:{ROOT}")
+        done = cluster.mpirun(*OWN, PYTHONPATH=f"{SITE}:{ROOT}")
     finally:
         cluster.on("node3", "mount", "-o", "remount,rw", DRIVE)
     lines = done.stderr.splitlines()
@@ -89,10 +99,10 @@ def test_faults_of_every_kind_are_one_list(
 
 def test_a_fault_before_hosts_are_connected_names_its_host(cluster: Cluster) -> None:
     for host in ("node1", "node3"):
-        changed(cluster, host, "os.environ['ROOM'] = 'A'")
-    done = cluster.mpirun(*NULL, "label=${oc.env:ROOM}", PYTHONPATH=f"{SITE}:{ROOT}")
+        labelled(cluster, host, "A")
+    done = cluster.mpirun(*OWN)
     assert done.returncode
-    assert "wattload: node2: label has an invalid reference" in done.stderr, done.stderr
+    assert f"wattload: node2: --config-dir: there is no folder {LAB}" in done.stderr, done.stderr
 
 
 def test_a_reason_of_all_hosts_names_none(cluster: Cluster) -> None:

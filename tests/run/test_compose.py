@@ -178,7 +178,15 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("hydra.searchpath=[pkg://os]", ["takes folders, got 'pkg://os'", "use --config-dir DIR"]),
         ("hydra.searchpath=/x", ["must be a list of folders, got '/x'; use --config-dir DIR"]),
         ("hydra.searchpath=[/no/such]", ["there is no folder /no/such; name one with files"]),
-        ("+bogus=1", ["unknown setting bogus; the top level has", "; settings can't be added"]),
+        (
+            "+bogus=1",
+            ["added or removed, got '+bogus=1'; unknown setting bogus; the top level has"],
+        ),
+        (
+            "label=${oc.env:HOME}",
+            ["label can't be '${oc.env:HOME}': what it reads, such as a pass"],
+        ),
+        ("target.path=[/a,'${oc.${label}:HOME}']", ["target.path[1] can't be '${oc.${label}:HOME"]),
         ("load._partial_=true", ["load._partial_ is not a setting, as each option has its own"]),
         ("_recursive_=false", ["_recursive_ is not a setting, as each option has its own class"]),
         ("power.replay.path=x.csv", ["while power.replay is null; add power=replay"]),

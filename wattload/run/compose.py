@@ -198,7 +198,8 @@ def _refuse_additions(overrides: Sequence[str]) -> None:
             chosen = [each for each in overrides if each.partition("=")[0] in CODED_GROUPS]
             if key not in (*groups(), *known_keys(chosen)):
                 raise ConfigError(
-                    f"{unknown_setting(key, chosen)}; settings can't be added or removed"
+                    f"settings can't be added or removed, got {shown(text)}; "
+                    f"{unknown_setting(key, chosen)}"
                 )
             if text.startswith("~") and key in groups():
                 known = options(key)

@@ -71,7 +71,7 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     # Under a debugger or coverage, errors of OmegaConf have causes too; only the errors have a key.
     is_omegaconf = isinstance(error, OmegaConfBaseException)
     cause: BaseException = error if is_omegaconf else error.__cause__ or error
-    text = str(error).splitlines()[0]
+    text = (str(error) or str(cause)).splitlines()[0]
     if isinstance(error, OverrideParseException):
         return (
             f"malformed override {shown(error.override or text)}; close its quotes and brackets, "

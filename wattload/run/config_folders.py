@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from wattload.core.errors import ConfigError
 from wattload.core.home import expanded
@@ -55,7 +56,8 @@ def config_folders(overrides: Iterable[str]) -> tuple[Path, ...]:
     """Return the folders that overrides add, the first of which is searched first.
 
     Raises:
-        ConfigError: one is no folder, or has a ``main.yaml``, which would replace wattload's.
+        ConfigError: one is no folder, or has a ``main.yaml`` or a schema, which would replace
+            wattload's.
     """
     given = [text for text in overrides if key_of(text) == SEARCH_PATH]
     return tuple(map(_folder, _listed(given[-1]))) if given else ()
@@ -90,11 +92,13 @@ def _folder(text: str) -> Path:
             f"--config-dir: there is no folder {folder}; name one with files such as "
             "experiment/NAME.yaml or workload/NAME.yaml"
         )
-    if (folder / f"{CONFIG_NAME}.yaml").exists():
-        raise ConfigError(
-            f"{folder / CONFIG_NAME}.yaml would replace wattload's own; rename it, and put its "
-            "settings in experiment/NAME.yaml"
-        )
+    own = [folder / f"{CONFIG_NAME}.yaml", *folder.glob("schema_*.yaml")]
+    for path in (*own, *folder.glob("*/schema_*.yaml")):
+        if path.exists():
+            raise ConfigError(
+                f"{path} would replace wattload's own; rename it, and put settings of a run in "
+                "experiment/NAME.yaml"
+            )
     return folder
 
 
@@ -169,6 +173,46 @@ def refuse_foreign_classes(leaves: Iterable[tuple[str, object]]) -> None:
                 f"{key} must be a class of wattload, got {shown(str(value))}: another is not "
                 "imported, because that would run its code"
             )
+
+
+def refuse_resolvers(values: object, prefix: str, used: Sequence[ConfigFile]) -> None:
+    """Raise ``ConfigError`` for ``${oc.env:NAME}`` and the like: a record would publish a secret.
+
+    Args:
+        values: composed values, references not resolved.
+        prefix: the key of all of them; may be empty.
+        used: files in which the value is looked for, to name the file.
+    """
+    for key, text in _texts(values, prefix):
+        if _has_resolver(text):
+            file = next((f"{u.path}: " for u in used if text in Path(u.path).read_text()), "")
+            raise ConfigError(
+                f"{file}{key} can't be {shown(text)}: what it reads, such as a password, would be "
+                "in the record and on pages; write the value, or refer to a setting, as ${seed} "
+                "does"
+            )
+
+
+def _texts(node: object, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, str):
+        yield key, node
+    elif isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from _texts(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, Sequence):
+        for index, value in enumerate(node):
+            yield from _texts(value, f"{key}[{index}]")
+
+
+def _has_resolver(text: str) -> bool:
+    from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
+    from omegaconf.grammar_parser import parse
+
+    def is_in(node: Any) -> bool:  # noqa: ANN401 - a node of ANTLR's
+        is_resolver = isinstance(node, OmegaConfGrammarParser.InterpolationResolverContext)
+        return is_resolver or any(map(is_in, getattr(node, "children", None) or ()))
+
+    return "${" in text and ":" in text and is_in(parse(text))
 
 
 def _is_trusted(path: str) -> bool:

@@ -28,6 +28,7 @@ from wattload.run.config_folders import (
     key_of,
     refuse_changed,
     refuse_foreign_classes,
+    refuse_resolvers,
     search_override,
 )
 from wattload.run.host_load.config import LOADS
@@ -162,12 +163,17 @@ def compose_config(overrides: tuple[str, ...]) -> Composed:
     hydra = config.hydra
     with open_dict(config):
         del config["hydra"]
-    refuse_foreign_classes(flat(OmegaConf.to_container(config), ""))
+    values = OmegaConf.to_container(config)
+    refuse_foreign_classes(flat(values, ""))
     if not folders:
+        refuse_resolvers(values, "", ())
         return Composed(config, hydra, ())
-    refuse_changed(_hydra_values(hydra), _hydra_values(compose_config(()).hydra))
     names = [each.config_path for each in defaults_list(overrides).defaults if each.config_path]
-    return Composed(config, hydra, files_used(names, folders))
+    used = files_used(names, folders)
+    refuse_resolvers(values, "", used)
+    refuse_resolvers(OmegaConf.to_container(hydra.sweeper), "hydra.sweeper", used)
+    refuse_changed(_hydra_values(hydra), _hydra_values(compose_config(()).hydra))
+    return Composed(config, hydra, used)
 
 
 @lru_cache(maxsize=64)
