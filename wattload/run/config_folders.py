@@ -93,10 +93,10 @@ def _folder(text: str) -> Path:
             "experiment/NAME.yaml or workload/NAME.yaml"
         )
     own = [folder / f"{CONFIG_NAME}.yaml", *folder.glob("schema_*.yaml")]
-    for path in (*own, *folder.glob("*/schema_*.yaml")):
-        if path.exists():
+    for file in (*own, *folder.glob("*/schema_*.yaml")):
+        if file.exists():
             raise ConfigError(
-                f"{path} would replace wattload's own; rename it, and put settings of a run in "
+                f"{file} would replace wattload's own; rename it, and put settings of a run in "
                 "experiment/NAME.yaml"
             )
     return folder
