@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,18 +22,17 @@ from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tr
 from wattload.__main__ import main
 from wattload.cli import doctor as software
 from wattload.cli.doctor import (
-    Finding,
-    Verdict,
+    add_arguments,
     change_findings,
     find_program,
     first_line_of,
     power_findings,
     runnable,
-    show,
     software_findings,
     storage_findings,
-    workload_refusals,
 )
+from wattload.cli.findings import Finding, Verdict, no, show
+from wattload.cli.readiness import drive_energy, headline, workload_findings, workload_refusals
 from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.installation import install_command
@@ -155,24 +153,46 @@ def test_host_without_a_drive_needs_no_restore_at_boot(tmp_path: Path) -> None:
     assert "power restore at boot" not in changes(tmp_path, drives=())
 
 
-def test_the_default_directory_is_the_target_of_the_environment(tmp_path: Path) -> None:
-    environment = {**os.environ, "WATTLOAD_TARGET": str(tmp_path)}
-    command = [sys.executable, "-m", "wattload", "doctor"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    first, *found = done.stdout.splitlines()
-    assert re.match(r"ready for \d of 8 workloads; drive energy: (yes|partly|no)", first)
-    assert any(f"O_DIRECT: works in {tmp_path}; " in line for line in found)
+def test_the_default_directory_is_the_target_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATTLOAD_TARGET", str(tmp_path))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert parser.parse_args([]).directory == tmp_path
 
 
-def test_the_first_line_is_of_workloads_that_can_run_and_the_drives_energy() -> None:
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ("found no known drive under the target", "no known drive under the target"),
+        (
+            "found no source for vda (not an NVMe drive, so it has no power telemetry)",
+            "vda: not an NVMe drive, so it has no power telemetry",
+        ),
+        (
+            "found no source for nvme0 (/dev/nvme0 can't be opened by user 7: run as root, or "
+            "grant access; b)",
+            "nvme0: /dev/nvme0 can't be opened by user 7: run as root, or grant ...",
+        ),
+        ("nvme0 has not answered Identify for 5 s", "nvme0 has not answered Identify for 5 s"),
+    ],
+)
+def test_the_first_line_is_of_workloads_that_can_run_and_why_nothing_measures_the_drive(
+    found: str, words: str
+) -> None:
     refusals = {"unet3d": "", "gnn": "no GPU", "dlrm": "no GPU"}
-    energy = Finding.of("drive energy", software.no("no sensor measures it"))
-    assert software.headline(refusals, energy) == (
-        "ready for 1 of 3 workloads; drive energy: no (no sensor)"
+    assert headline(refusals, Finding.of("drive energy", no(found))) == (
+        f"ready for 1 of 3 workloads; drive energy: no ({words})"
     )
-    ready, refused = software.workload_findings(refusals)
+    ready, refused = workload_findings(refusals)
     assert (ready.verdict, ready.detail) == (Verdict.YES, "unet3d")
     assert (refused.name, refused.detail) == ("workload=gnn, workload=dlrm", "no GPU")
+
+
+def test_memory_has_no_drive_whose_energy_could_be_measured() -> None:
+    energy = Finding.of("drive energy", drive_energy(Path("/dev/shm")))
+    assert headline({}, energy).endswith("drive energy: no (no known drive under the target)")
 
 
 def test_a_folder_that_is_not_writable_has_no_workload_that_can_run() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.loaders.gpu.conftest import stub_environment, stub_libraries, stubs
-from wattload.cli.doctor import Finding, Verdict, gpu_path_findings, gpu_queue_findings
+from wattload.cli.doctor import gpu_path_findings, gpu_queue_findings
+from wattload.cli.findings import Finding, Verdict
 from wattload.core import workload
 from wattload.core.errors import ConfigError
 from wattload.core.sysfs import Roots

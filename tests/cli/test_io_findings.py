@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wattload.cli import doctor
-from wattload.cli.doctor import Verdict
+from wattload.cli.findings import Verdict
 from wattload.core.errors import MissingExtraError
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, find_meter
 from wattload.core.sysfs import Roots

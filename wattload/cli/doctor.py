@@ -15,8 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wattload.cli.terminal import NARROWEST
+from wattload.cli.findings import Answer, Finding, no, partly, show, yes
+from wattload.cli.readiness import drive_energy, headline, workload_findings, workload_refusals
 from wattload.core.clock import utc_text
 from wattload.core.errors import (
     ConfigError,
@@ -33,7 +33,6 @@ from wattload.core.errors import (
     PowerPermissionError,
     RunError,
     TargetError,
-    WattloadError,
 )
 from wattload.core.host.block_trace import TraceError, find_tracefs
 from wattload.core.host.capabilities import Capability, has_capability
@@ -45,9 +44,8 @@ from wattload.core.host.memory_group import probe as probe_memory_limit
 from wattload.core.host.memory_traffic import NEEDS_PERMISSION, FoundMeter, Kind, find_meter
 from wattload.core.host_paths import mounted
 from wattload.core.installation import install_command
-from wattload.core.power import Scope
 from wattload.core.record.sensor_text import age_s, sensor_text
-from wattload.core.storage.controllers import controllers_under, list_controllers
+from wattload.core.storage.controllers import list_controllers
 from wattload.core.storage.targets import Target, check_writable, counting_devices, resolve_targets
 from wattload.core.sysfs import LIVE, Roots, read_text, text_or_empty
 from wattload.core.units import format_bytes
@@ -56,64 +54,20 @@ from wattload.loaders.engine.library import IO_URING, PREAD, backend_unavailable
 from wattload.loaders.gpu.cufile_paths import PathName, paths_here
 from wattload.loaders.gpu.host import Probe, probe
 from wattload.loaders.gpu_queue.kernels import BINDINGS, NVRTC
-from wattload.power.config import PowerConfig
 from wattload.power.control.calibrations import CalibrationCache
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.control.undo import left_text, sentence_of
-from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
-from wattload.power.sources.selection import select
-from wattload.results.quantity import counted
 from wattload.run.config import TARGET_VARIABLE
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from wattload.core.workload import Requirement
 
-_COLOURS = {"yes": "green", "partly": "yellow", "no": "red"}
-
 _TIMEOUT_S = 30.0
-
-_NEEDED_FOR = {
-    "I/O engine": "loader=direct at the speed of the drive, at little CPU",
-    "locked memory": "buffers that the kernel looks up once instead of for each operation",
-    "GPU reads": "workload=gpu_read",
-    "cuFile": "loader=cufile: GPUDirect Storage, or cuFile's path through host memory",
-    "GPU queue": "small random reads and rows of graphs that a GPU asks for: loader=gpu_queue",
-    "VFIO": "nothing here: drives of user-space drivers, which wattload does not have",
-    "CPU quota": "what the host's CPUs can do for a run: the quota may be measured, not the drive",
-    "memory traffic": "the memory traffic of all programs under load=busy",
-    "memory limit": "workload=gnn with the memory of a larger graph's share",
-    "block trace": "request sizes, depth and latency at the drive in gnn",
-    "NVML": "the GPUs' power and energy (power=nvml), not the drive's",
-    "hwmon": "the drive's power if power.hwmon.rails names its rails, else the node's "
-    "(power=hwmon)",
-    "RAPL": "the processors' energy (power=rapl), not the drive's",
-    "IPMI": "the whole node's power (power=ipmi), not the drive's",
-    "Redfish": "the power of the node, and of drives that the BMC reports (power=redfish)",
-    "meter calibrated": "exact energies of short phases: how late the drive's meter is",
-    "power settings restored": "runs in a drive's own power state after one was killed together "
-    "with its sampler",
-    "power restore at boot": "drives that a killed run left in another power state: a restart "
-    "restores them",
-    "MPI": "several processes: mpirun -n N wattload run ...",
-    "fio": "make bench: compares our engine with fio's",
-    "container engine": "runs in a container: docker compose -f docker/compose.yaml run --rm "
-    "wattload run ...",
-    "target directory": "the directory that a run reads and writes",
-    "O_DIRECT": "loader=direct, and reads that do not come from the page cache",
-    "device counters": "proof that bytes reached the device, and its queue depth",
-    "target": "figures for the drive alone",
-    "drive energy": "joules of the drive that are measured; bounds rank no drives",
-    "workloads": "its runs with default settings",
-    "NVMe controllers": "a drive's power states, health and own power figures",
-}
-"""What each capability is needed for, by its name."""
 
 _CUFILE_NEEDED_FOR: dict[PathName, str] = {
     "compat": "loader=cufile through host memory: not GPUDirect Storage",
@@ -211,143 +165,6 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(headline(refusals, energy), style="bold", soft_wrap=not console.is_terminal)
     show(findings, console)
     return 0
-
-
-def headline(refusals: Mapping[str, str], energy: Finding) -> str:
-    """Return which part of the workloads can run here, and whether the drive's energy is measured.
-
-    ``refusals`` are those of ``workload_refusals``.
-    """
-    ready = sum(not refusal for refusal in refusals.values())
-    sensor = {"yes": "", "partly": " (bounds)", "no": " (no sensor)"}[energy.verdict]
-    return (
-        f"ready for {ready} of {counted(len(refusals), 'workload')}; "
-        f"drive energy: {energy.verdict}{sensor}"
-    )
-
-
-def workload_refusals(directory: Path) -> dict[str, str]:
-    """Return why each workload can't run in a directory at the smallest scale; empty if it can.
-
-    Each is asked for its plan, with its default loader. One that moves no bytes is left out.
-    """
-    from wattload.cli.outcome import Printer
-    from wattload.cli.plan import require_possible
-    from wattload.run.config import override_of
-    from wattload.run.config_groups import options
-    from wattload.session.loop import plan_run
-
-    refusals = {}
-    target = override_of("target.path", str(directory.absolute()))
-    for name in options("workload"):
-        overrides = [f"workload={name}", "scale=demo", "power=none", "ranks=1", target]
-        try:
-            preview = plan_run(overrides, Printer())
-            assert preview is not None  # this is the only rank
-            plan = preview.plan
-            if not (plan.data_bytes or plan.run_bytes):
-                continue
-            refusals[name] = plan.refusal
-            require_possible(preview)
-        except (WattloadError, ImportError, OSError) as error:
-            refusals[name] = refusals.get(name) or str(error)
-    return refusals
-
-
-def workload_findings(refusals: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield which workloads can run, and for each reason those that can't."""
-    ready = [name for name, refusal in refusals.items() if not refusal]
-    if ready:
-        yield Finding.of("workloads", yes(", ".join(ready)))
-    reasons: dict[str, list[str]] = {}
-    for name, refusal in refusals.items():
-        reasons.setdefault(refusal, []).append(f"workload={name}")
-    for refusal, names in reasons.items():
-        if refusal:
-            yield Finding(", ".join(names), _NEEDED_FOR["workloads"], *no(refusal))
-
-
-def drive_energy(directory: Path) -> Answer:
-    """Return what measures the energy of the drives under a directory, as ``power=auto`` finds."""
-    host = PowerHost()
-    try:
-        (target,) = resolve_targets([directory], host=host.name, try_direct_io=False)
-        names = controllers_under(target)
-        devices = [
-            PowerDevice(key=host.serial_of(name), name=name, is_nvme=True) for name in names
-        ] or [PowerDevice(key=n, name=n, is_nvme=False) for n in counting_devices(target)]
-        selection = select(devices, PowerConfig(), host=host.name)
-    except (PowerError, TargetError) as error:
-        return no(str(error))
-    drives = [source.facts() for source in selection.sources if source.facts().scope is Scope.DRIVE]
-    for source in selection.sources:
-        source.close()
-    answer = yes if any(each.measures for each in drives) else partly if drives else no
-    return answer(selection.choice.removeprefix("power=auto ").rstrip("."))
-
-
-def show(findings: Sequence[Finding], console: Console) -> None:
-    """Print each finding: verdict, observation, purpose, fix; wrapped on a terminal only."""
-    from rich.text import Text
-
-    width = max(len(finding.verdict) for finding in findings)
-    indent = width + 2
-    for finding in findings:
-        start = Text(f"{finding.verdict:<{width}}  ", style=_COLOURS[finding.verdict])
-        texts = [Text.assemble((finding.name, "bold"), f": {finding.detail}")]
-        if finding.verdict != "yes":
-            purpose = "needed for" if finding.verdict == "no" else "limits"
-            texts.append(Text(f"{purpose} {finding.needed_for}", style="dim"))
-        if not console.is_terminal:
-            rows = texts
-        else:
-            columns = max(NARROWEST, console.width - indent)
-            rows = [row for text in texts for row in text.wrap(console, columns)]
-        console.print(Text.assemble(start, rows[0]), soft_wrap=True)
-        for row in rows[1:]:
-            console.print(Text.assemble(" " * indent, row), soft_wrap=True)
-        if finding.fix:
-            # A command is on one line, however narrow the terminal: it must survive copying.
-            console.print(f"{'':{indent}}$ {finding.fix}", soft_wrap=True, markup=False)
-
-
-class Verdict(StrEnum):
-    """Whether a capability is available."""
-
-    YES = "yes"
-    PARTLY = "partly"
-    NO = "no"
-
-
-Answer = tuple[Verdict, str, str]
-"""What a probe found, and a command that makes the capability available, if one can."""
-
-
-def yes(detail: str, fix: str = "") -> Answer:
-    return Verdict.YES, detail, fix
-
-
-def partly(detail: str, fix: str = "") -> Answer:
-    return Verdict.PARTLY, detail, fix
-
-
-def no(detail: str, fix: str = "") -> Answer:
-    return Verdict.NO, detail, fix
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One capability of this host, and what it is needed for."""
-
-    name: str
-    needed_for: str
-    verdict: Verdict
-    detail: str
-    fix: str = ""
-
-    @classmethod
-    def of(cls, name: str, answer: Answer) -> Finding:
-        return cls(name, _NEEDED_FOR[name], *answer)
 
 
 def first_line_of(command: Sequence[str]) -> tuple[bool, str]:
