@@ -31,13 +31,16 @@ from wattload.reports.stats.bars import (
     Bars,
     ShownPoint,
     Work,
+    counts_bytes,
     rate_bars,
     scale_of_rates,
     shown_point,
+    unit_seconds,
     work_of_all,
 )
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.conditions import has_excluded_energy
+from wattload.reports.stats.effects import mean_log
 from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.summary import rate_scale
@@ -45,7 +48,6 @@ from wattload.reports.stats.sweeps import Scaling, points, scalings
 from wattload.results.labels import workload_title
 from wattload.results.quantity import UNIT_SPACE, listed, number, one_unit, quantity
 from wattload.results.reading import view_named
-from wattload.results.view import mean_of_known
 
 OWN = "own"
 """Charts that a workload has in place of its rate over time."""
@@ -54,8 +56,6 @@ Drawn = TypeVar("Drawn", RunsTrack, UnitTrack, Bar, Track)
 
 _LISTED_MAX = 3
 """The most arms whose figures are in a title."""
-_SAME_BYTES = 0.02
-"""A trace whose rate is within this share of a run's figure counts the same bytes."""
 
 
 def representative_run(subject: Subject, runs: Sequence[Run]) -> Run | None:
@@ -283,10 +283,7 @@ def _unit_figure(
     runs, count = _drawn_runs(subject, point), work.count if work is not None else 1.0
     tracks = []
     for bar in bars.bars:
-        seconds = mean_of_known(
-            sum(phase.active_s for phase in _phases(run.record, point)) / count
-            for run in point.compared.arms.get(bar.arm, ())
-        )
+        seconds = unit_seconds(point, bar.arm, count)
         if bar.value is not None and seconds and bar.arm in runs:
             edges_s, rates = _traced(runs[bar.arm], point, row, count) or (None, None)
             tracks.append(
@@ -294,7 +291,7 @@ def _unit_figure(
                     letter=bar.letter,
                     name=bar.arm,
                     rate=bar.value,
-                    seconds=seconds,
+                    seconds=math.exp(mean_log(seconds)),
                     edges_s=edges_s,
                     rates=None if rates is None else rates / scale.factor,
                     energy=_energy_text(point, bar.arm, count),
@@ -359,10 +356,8 @@ def _traced(run: Run, point: ShownPoint, row: Row, count: float) -> tuple[Array,
     """
     phases, metric = _phases(run.record, point), run.record.metric(row.quantity.key)
     active_s = sum(phase.active_s for phase in phases)
-    if metric is None or not metric.value or not active_s:
-        return None
-    moved = sum(phase.moved_bytes for phase in phases) / active_s
-    if not math.isclose(moved, metric.value, rel_tol=_SAME_BYTES):
+    moved = sum(phase.moved_bytes for phase in phases)
+    if metric is None or not counts_bytes(moved, active_s, metric.value or 0.0):
         return None
     units = units_of(phases, count)
     lengths_s = [end_s - start_s for start_s, end_s in map(ends_of_spans, units)]

@@ -19,7 +19,7 @@ from wattload.reports.runs.energy import (
     has_doubted_meter,
     scope_energy_j,
 )
-from wattload.reports.runs.phases import leading, timed_parts
+from wattload.reports.runs.phases import counted_phases, leading, timed_parts
 from wattload.reports.stats.comparison import Row, compare, compares_work
 from wattload.reports.stats.conditions import (
     NO_VALID_RUN,
@@ -49,6 +49,8 @@ _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
 _MILLION = 1e6
+_SAME_BYTES = 0.02
+"""A rate within this share of the bytes that moved in a second counts the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,6 +570,32 @@ def _device_energy(
         return energy_j / amount * _MILLION if amount else None
     moved = moved_bytes(record, point.energy_phase)
     return energy_j / moved * GB if moved else None
+
+
+def unit_seconds(point: ShownPoint, arm: str, count: float) -> list[float]:
+    """Return how long one of ``count`` units of work takes in each run that a mean rate is of.
+
+    A rate of the bytes that moved may be timed within its phases. Its seconds are then these bytes
+    divided by it, so that rates, seconds and ratios agree; other figures are of whole phases.
+    """
+    if point.rate is None:
+        return []
+    rates = {each.run: each.value for each in point.rate.figures.get(arm, ()) if each.in_mean}
+    found = []
+    for run in point.compared.arms.get(arm, ()):
+        phases = counted_phases(run.record, point.phase, every=("", ALL_PHASES))
+        seconds = sum(each.active_s for each in phases)
+        moved, rate = sum(each.moved_bytes for each in phases), rates.get(run.id) or 0.0
+        if point.rate.quantity.unit is Unit.BYTES_PER_SECOND and counts_bytes(moved, seconds, rate):
+            seconds = moved / rate
+        if run.id in rates and seconds > 0:
+            found.append(seconds / count)
+    return found
+
+
+def counts_bytes(moved: float, seconds: float, rate: float) -> bool:
+    """Return whether a rate counts the bytes that moved in these seconds, and no others."""
+    return rate > 0 and math.isclose(moved, rate * seconds, rel_tol=_SAME_BYTES)
 
 
 def moved_bytes(record: RunRecord, phase: str) -> int:

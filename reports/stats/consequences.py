@@ -13,7 +13,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import every_energy, measured_drives
 from wattload.reports.runs.phases import leading
-from wattload.reports.stats.bars import ShownPoint, Work, is_in, moved_bytes
+from wattload.reports.stats.bars import ShownPoint, Work, is_in, moved_bytes, unit_seconds
 from wattload.reports.stats.comparison import Row
 from wattload.reports.stats.conditions import served_of
 from wattload.reports.stats.effects import MINIMUM_RUNS, mean_log
@@ -88,9 +88,7 @@ def _cost(point: ShownPoint, work: Work, arm: str) -> Cost | None:
     return Cost(
         arm=arm,
         letter=point.letter(arm),
-        io_s=None
-        if is_paced
-        else _mean([_active_s(each, point.phase) / work.count for each in records], ()),
+        io_s=None if is_paced else _mean(unit_seconds(point, arm, work.count), ()),
         unit_s=math.exp(mean_log([_active_s(each, point.energy_phase) for each in records]))
         / work.count,
         energy_j=_of_row(point.energy, arm, lambda joules: joules / work.count),

@@ -77,6 +77,19 @@ def test_the_largest_value_of_the_first_chart_is_that_of_the_headline(page: Page
     assert number(largest, 3) == number(headline, 3)
 
 
+def test_a_unit_of_work_is_its_bytes_at_the_printed_rate(page: Page) -> None:
+    table = page.figures[0].table
+    titles = [column.title for column in table.columns]
+    if ": one " not in page.figures[0].title:
+        pytest.skip("no unit of work is drawn")
+    rates, seconds = (
+        [plain(row[titles.index(title)].text) for row in table.rows]
+        for title in (titles[1], titles[2])
+    )
+    bytes_of = [rate * each for rate, each in zip(rates, seconds, strict=True)]
+    assert max(bytes_of) == pytest.approx(min(bytes_of), rel=0.005), "three digits are printed"
+
+
 def test_means_are_drawn_as_high_as_they_are_printed(page: Page) -> None:
     svg = page.figures[0].svg
     found = {
