@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tests.mlperf_runs import checkpoint, five, training, with_loader
+from tests.records import Scenario, make_run
 from wattload.core.mlperf import CHECKPOINT, RULES, TRAINING
+from wattload.core.record.results import Check
 from wattload.results.checkpoint.outcome import WORDS as OF_CHECKPOINTS
 from wattload.results.mlperf import submission_text
+from wattload.results.reading import run_of, view_of
 from wattload.results.unet3d.outcome import WORDS as OF_TRAINING
 
 AU = "accelerator_utilisation"
@@ -45,6 +48,22 @@ def test_the_first_missed_rule_is_named_and_the_others_are_counted(
 def test_files_come_first_with_thousands() -> None:
     text = submission_text([training(epoch_files=28, steps_per_epoch=4)], OF_TRAINING)
     assert text.startswith("not a submission: 28 of 14,000 files, and ")
+
+
+def test_an_invalid_run_is_named_before_the_rules_that_it_misses() -> None:
+    broken = Check(name="delivered", verdict="fail", sentence="3 of 4 differ.", mandatory=True)
+    run = training(epoch_files=28, steps_per_epoch=4).model_copy(update={"checks": (broken,)})
+    text = submission_text([run], OF_TRAINING)
+    assert text.startswith("not a submission: an invalid run, and ")
+    run = checkpoint({"checkpoint_count": 4}).model_copy(update={"status": "aborted"})
+    text = submission_text([run], OF_CHECKPOINTS)
+    assert text.startswith("not a submission: an invalid run, and ")
+
+
+def test_the_rate_of_a_save_by_mlperfs_rule_has_no_commit() -> None:
+    record = make_run(Scenario(workload="checkpoint"))[0]
+    text = view_of(record).outcome([run_of(record)])
+    assert "the slowest rank saves at 1.500\xa0GB/s without the commit and loads at " in text
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,9 @@ def _mlperf(phase: str, verb: str, dlio_name: str) -> Figure[CheckpointFacts]:
         of=lambda run: slowest_rank(run, phase),
         unit=Unit.BYTES_PER_SECOND,
         better="higher",
-        meaning=f"The lowest rate of a rank: bytes {verb} divided by the time for its own shards, "
-        "the throughput in MLPerf Storage's rules. It covers one rank, so it is not the target's "
-        "rate.",
+        meaning=f"The lowest rate of a rank: bytes {verb} divided by the time for its own shards"
+        f"{', including fsync but not the commit' if phase == WRITE_PHASE else ''}: the throughput "
+        "in MLPerf Storage's rules. It covers one rank, so it is not the target's rate.",
         phase=phase,
     )
 

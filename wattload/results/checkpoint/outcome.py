@@ -12,6 +12,7 @@ from wattload.results.mlperf import submission_text
 from wattload.results.quantity import quantity
 
 WORDS = {
+    "sound_run": "an invalid run",
     "model": "the model {model}",
     "whole_checkpoint": "a part of each checkpoint",
     "processes": "{got} of {asked} processes",
@@ -22,16 +23,22 @@ WORDS = {
     "synchronous": "checkpoints during training",
     "fsync": "files without fsync",
     "cache_rule": "a warm cache",
-    "sound_run": "a failed check",
 }
 """What a run is that misses a rule: see ``submission_text``."""
 
 
 def outcome(runs: Sequence[Run]) -> str:
-    """Return the rates by MLPerf's rule, those of the slowest rank, and what a submission lacks."""
+    """Return the rates by MLPerf's rule, those of the slowest rank, and what a submission lacks.
+
+    MLPerf's checkpoint is complete when each rank has written and fsynced its files. The commit
+    that follows, in the rates above, is wattload's own.
+    """
     rates = [
-        f"{verb} {quantity(min(known), Unit.BYTES_PER_SECOND)}"
-        for verb, phase in (("saves at", WRITE_PHASE), ("loads at", READ_PHASE))
+        f"{verb} at {quantity(min(known), Unit.BYTES_PER_SECOND)}{without}"
+        for verb, phase, without in (
+            ("saves", WRITE_PHASE, " without the commit"),
+            ("loads", READ_PHASE, ""),
+        )
         if (known := [r for run in runs if (r := slowest_rank(run, phase)) is not None])
     ]
     rest = submission_text([run.record for run in runs], WORDS)

@@ -15,6 +15,7 @@ UTILISATIONS = frozenset({"au_dlio", "au_nominal", "dlio_reported_au"})
 """The figures of which the outcome has the one that counts."""
 
 WORDS = {
+    "sound_run": "an invalid run",
     "data_set_size": "{got:,} of {asked:,} files",
     "steps": "{got:,} of {asked:,} steps in an epoch",
     "epochs": "{got} epochs instead of {asked}",
@@ -24,7 +25,6 @@ WORDS = {
     "hosts_alike": "different numbers of accelerators on the hosts",
     "cold_cache": "a warm cache",
     "five_runs": "runs too far apart, or of one seed",
-    "sound_run": "a failed check",
 }
 """What a run is that misses a rule: see ``submission_text``."""
 
