@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -272,12 +273,78 @@ def test_a_run_is_repeated_from_its_folder(tmp_path: Path, lab: Path) -> None:
     other.mkdir()
     done = call_here(other, "run", "--rerun", str(first), "label=second")
     assert done.returncode == 0, done.stderr
+    assert f"files have changed since the run: {lab / 'accelerator/h100.yaml'}\n" in done.stderr
     assert "set as recorded, because defaults or files have changed: accel" in done.stderr
     one, two = read_record(first), record_of(other)
     assert (one.label, two.label) == ("first", "second")
     assert two.targets[0].facts.path == one.targets[0].facts.path
     mine = {"label": two.label, "target": two.config["target"]}
     assert two.config == {**one.config, **mine}
+
+
+@pytest.mark.parametrize("fate", ["gone", "another loader"])
+def test_a_run_is_repeated_without_the_files_that_it_was_made_of(
+    fate: str, tmp_path: Path, lab: Path
+) -> None:
+    text = """# @package _global_
+        defaults: [override /loader: own, override /accelerator: own, override /power: declared,
+            override /power/profile: own]
+        seed: 7
+    """
+    write(lab, "loader/own", "defaults: [direct, _self_]\nqueue_depth: 3\n")
+    write(lab, "accelerator/own", "defaults: [h100, _self_]\nname: own\nstep_s: {unet3d: 0.001}\n")
+    write(lab, "power/profile/own", "{name: mine, citation: a label, max_w: 9}\n")
+    experiment = write(lab, "experiment/own", text)
+    words = ("workload=null", "experiment=own", "target.path=target", "power.rest_max_s=0")
+    done = wattload(tmp_path, "-cd", "lab", *words)
+    assert done.returncode == 0, done.stderr
+    first = run_folder(tmp_path)
+    if fate == "gone":
+        shutil.rmtree(lab)
+    else:
+        experiment.write_text(text.replace("loader: own", "loader: torch"))
+    done = call_here(tmp_path, "run", "--rerun", str(first), "--cfg", "job", "--resolve")
+    assert done.returncode == 0, done.stderr
+    fault = "files of the run are missing" if fate == "gone" else "files have changed since the run"
+    assert f"{fault}: " in done.stderr
+    assert str(experiment) in done.stderr
+    again = yaml.safe_load(done.stdout)
+    recorded = dict(read_record(first).config)
+    again["target"]["path"] = recorded["target"]["path"]
+    assert again == recorded
+
+
+def test_a_rerun_repeats_no_permission(tmp_path: Path, lab: Path) -> None:
+    text = "# @package _global_\npower: {allow_system_drive: true}\n"
+    write(lab, "experiment/own", text)
+    permission = "target.max_write_bytes=5000000"
+    words = (*SHORT, "target.path=target", permission, "experiment=own")
+    done = wattload(tmp_path, "-cd", "lab", *words)
+    assert done.returncode == 0, done.stderr
+    again = ("--rerun", str(run_folder(tmp_path)), "--cfg", "job")
+    done = wattload(tmp_path, *again)
+    values = yaml.safe_load(done.stdout)
+    assert values["target"]["max_write_bytes"] is None
+    assert values["power"]["allow_system_drive"] is False
+    assert done.stderr == (
+        f"not repeated, because a permission is for one run: {permission} "
+        "power.allow_system_drive=true\n"
+    )
+    values = yaml.safe_load(wattload(tmp_path, *again, permission).stdout)
+    assert values["target"]["max_write_bytes"] == 5000000
+
+
+def test_a_run_with_a_label_is_repeated_as_arms_with_their_own(tmp_path: Path) -> None:
+    assert wattload(tmp_path, *SHORT, "target.path=target", "label=first").returncode == 0
+    again = ("-m", "--rerun", str(run_folder(tmp_path)))
+    done = wattload(
+        tmp_path, *again, "loader=direct,torch", "interleave=abba", "repeat=2", "--plan"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(direct) (torch) direct torch torch direct" in done.stdout
+    assert [run["label"] for run in composed(tmp_path, *again, "seed=3,4")] == ["first"] * 2
+    done = wattload(tmp_path, *again[1:], "repeat=2", "--plan")
+    assert "order" not in done.stdout
 
 
 def test_a_rerun_names_another_version_and_host_in_a_line_each(tmp_path: Path) -> None:

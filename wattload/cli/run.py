@@ -84,7 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rerun is not None:
         from wattload.cli.rerun import rerun_overrides
 
-        arguments.overrides = rerun_overrides(arguments.rerun, arguments.overrides)
+        arguments.overrides = rerun_overrides(
+            arguments.rerun, arguments.overrides, multirun=arguments.multirun
+        )
     if arguments.info:
         from wattload.cli.composed import print_info
 

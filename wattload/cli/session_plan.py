@@ -144,7 +144,7 @@ def _heading(found: SessionPreview) -> str:
 
 
 def _lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
-    if len(found.points) > 1:
+    if any(point.name for point in found.points):
         yield Line("order", _order(found.points))
     targets = _targets(found)
     for part, target in list(targets.values())[:MOST_SHOWN]:
