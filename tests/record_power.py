@@ -25,7 +25,7 @@ from wattload.core.record.phase import PhaseWindow
 if TYPE_CHECKING:
     from tests.records import Scenario
 
-PowerKind = Literal["none", "bounds", "upper", "declared", "self_reported", "measured"]
+PowerKind = Literal["none", "bounds", "upper", "declared", "estimated", "self_reported", "measured"]
 STATE_MAX_W = (25.0, 20.0, 15.0)
 NO_SOURCE = (
     "No drive-scope power source: the disk is virtual, its drive answers no NVMe command from here."
@@ -79,7 +79,7 @@ def _section(scenario: Scenario, trace: Trace, windows: Sequence[PhaseWindow]) -
 
 
 def _is_measured(scenario: Scenario) -> bool:
-    return scenario.power in ("measured", "self_reported")
+    return scenario.power in ("measured", "self_reported", "estimated")
 
 
 def _evidence(scenario: Scenario) -> Evidence:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import shutil
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from wattload.reports.render.page import template
 from wattload.reports.runs.load import inputs_digest
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.first import heading, title
-from wattload.reports.sections.wording import caveats_of
+from wattload.reports.sections.wording import trust_text
 from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import LETTERS, Subject
@@ -74,15 +73,20 @@ def card(subject: Subject) -> str:
         f"wattload {versions}, {counted(len(subject.runs), 'run record')}, "
         f"SHA-256 {inputs_digest(subject.runs)[:16]}"
     )
-    failed = f"{counted(len(screen.failed), 'failed check')}; " if screen.failed else ""
-    caveats = f"{failed}{': '.join(filter(None, caveats_of(subject)))}"
+    trust = trust_text(subject)
+    figures = _one_of_each_first(list(_figures(screen)))
+    more = len(figures) - _FIGURES_MAX
     return template(Path(__file__).parent / "card.svg").render(
         finding=sentence,
-        arms=[(letter, shortened(name, _NAME_MAX // len(arms))) for letter, name in arms],
+        arms=[
+            (letter, "" if name in LETTERS else letter, shortened(name, _NAME_MAX // len(arms)))
+            for letter, name in arms
+        ],
         lines=lines,
         size=size,
-        figures=list(itertools.islice(_figures(screen), _FIGURES_MAX)),
-        caveats=shortened(caveats[:1].upper() + caveats[1:], _FOOTER_MAX),
+        figures=figures[:_FIGURES_MAX],
+        more=f"and {counted(more, 'more figure')} on the page" if more > 0 else "",
+        trust=shortened(trust[:1].upper() + trust[1:], _FOOTER_MAX),
         source=source,
         colours={letter: light(arm_role(letter)) for letter in LETTERS},
     )
@@ -112,6 +116,12 @@ def _figures(screen: FirstScreen) -> Iterator[_Figure]:
         yield from _of_arms(row, row.rates)
         if len(row.group.arms) == 1:
             yield from _of_arms(row, row.energies)
+
+
+def _one_of_each_first(figures: Sequence[_Figure]) -> list[_Figure]:
+    """Return figures in their order, but the first of each arm before all others."""
+    firsts = list({figure.letter: figure for figure in reversed(figures)}.values())
+    return sorted(figures, key=lambda figure: figure not in firsts)
 
 
 def _of_arms(row: VerdictRow, bars: Bars) -> Iterator[_Figure]:

@@ -20,7 +20,7 @@ from wattload.reports.charts.themes import arm_role
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.over_time import first_charts
 from wattload.reports.sections.trust import has_complete, limits_notices
-from wattload.reports.sections.wording import anchor, caveats_of, unique
+from wattload.reports.sections.wording import anchor, caveats_of, is_sound, unique
 from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bars, effects_to_best
 from wattload.reports.stats.intervals import hull
@@ -88,7 +88,7 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     caveats, which = caveats_of(subject)
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
-        Link(caveats, "trust"),
+        Link(caveats if which or is_sound(screen) else "checks", "trust"),
         f": {which}" if which else "",
     ]
     if screen.warm_up_count:

@@ -16,7 +16,9 @@ from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.validity import split_name
 from wattload.reports.stats.conditions import is_compared
+from wattload.reports.stats.confidence import GradeWord
 from wattload.reports.stats.subject import LETTERS, Subject
+from wattload.reports.stats.summary import FirstScreen, first_screen
 from wattload.results.quantity import counted, listed, quantity, whole
 
 _NOT_APPLICABLE = "not applicable"
@@ -48,6 +50,10 @@ _CAVEATS: Mapping[str, str] = {
 
 _CAVEATS_MAX = 5
 """Caveats that are listed in one line; more are counted."""
+
+_CONFIDENCE: Sequence[GradeWord] = ("high", "medium", "low")
+_GRADES: Sequence[GradeWord] = ("high", "single run", "medium", "low", "none", "")
+"""Grades from the best; the last ones are of figures without any confidence."""
 
 _ANCHOR_MAX = 96
 """Characters of an anchor; sections and charts append to it."""
@@ -193,6 +199,33 @@ def checks_tally(checks: Sequence[Check]) -> str:
     """Return how many checks there are and their results; each is one check of one run."""
     count = counted(len(checks), "check")
     return f"{count}: {check_counts(checks, causes=False)}" if checks else count
+
+
+def trust_text(subject: Subject) -> str:
+    """Return how far to trust a finding: the least confidence of its workloads, and the checks.
+
+    ``low confidence: power not measured; 8 failed checks; 2 caveats: not steady and drift``. That
+    there are no caveats is left out where confidence is not high, or a check failed.
+    """
+    screen = first_screen(subject)
+    grades = [(row.grade, row.name) for row in screen.rows]
+    least, name = max(grades, key=lambda each: _GRADES.index(each[0].word), default=(None, ""))
+    parts = []
+    if least is not None:
+        of = f" in {name}" if any(each.text != least.text for each, _ in grades) else ""
+        word = f"{least.word} confidence" if least.word in _CONFIDENCE else least.label
+        parts.append(": ".join(filter(None, (f"{word}{of}", least.reason))))
+    if screen.failed:
+        parts.append(counted(len(screen.failed), "failed check"))
+    count, which = caveats_of(subject)
+    if which or is_sound(screen):
+        parts.append(": ".join(filter(None, (count, which))))
+    return "; ".join(parts)
+
+
+def is_sound(screen: FirstScreen) -> bool:
+    """Return whether every confidence is high and no check failed."""
+    return not screen.failed and {row.grade.word for row in screen.rows} == {"high"}
 
 
 def caveats_of(subject: Subject) -> tuple[str, str]:

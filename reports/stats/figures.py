@@ -303,6 +303,8 @@ def _figure(
         return
     key = f"{name}, {energy.phase}"
     note = "" if energy.ranks else energy.words
+    if value is None and energy.evidence in energies.RANKS:
+        note = f"known as bounds only, {note}"
     if is_for_work and energy.is_at_least:
         note = "; ".join(
             filter(None, (note, "at least: power was still above idle after the rest"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from wattload.core.power import Evidence
+from wattload.reports.runs.load import Run
 from wattload.reports.sanitize import shortened
 from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bar, Bars, activity, effects_to_best
@@ -21,6 +23,9 @@ _NAME_MAX = 40
 _NAMED_MAX = 4
 """Arms that are named of three or more; the rest is counted."""
 
+_OWN = {Evidence.SELF_REPORTED: "meter", Evidence.ESTIMATED: "estimate"}
+"""What drives account for their energy by, where no other meter does."""
+
 
 @cache_by_identity
 def finding(subject: Subject) -> str:
@@ -31,16 +36,32 @@ def finding(subject: Subject) -> str:
     """
     screen = first_screen(subject)
     no_energy = _no_energy(screen)
-    clauses = [
-        _clause(subject, row, is_first=not place, has_energy=not no_energy)
-        for place, row in enumerate(screen.rows)
-    ]
+    names: dict[str, list[str]] = {}
+    for place, row in enumerate(screen.rows):
+        name, words = _clause(subject, row, is_first=not place, has_energy=not no_energy)
+        names.setdefault(words, []).append(name)
+    clauses = [": ".join(filter(None, (listed(own), words))) for words, own in names.items()]
     found = "; ".join(filter(None, [*clauses, no_energy])) or "no run is compared"
-    text = f"{_illustrates(screen)}{found}"
+    text = f"{_illustrates(screen)}{_once(found, screen)}"
     if not any(text.startswith(_name(arm)) for arm in subject.arms):
         text = text[:1].upper() + text[1:]
     text += " (forced despite exclusions)" if subject.forced else ""
-    return f"{text}{_letters(screen, text)}."
+    return f"{text}{_letters(screen, text)}{_left_out(subject)}."
+
+
+def _left_out(subject: Subject) -> str:
+    """Return which arms are left out as none of their runs is valid, so that others are compared.
+
+    The first fault of a run that is left out is just that.
+    """
+    own: dict[str, list[Run]] = {}
+    for run in subject.runs:
+        if run.id in subject.strays and subject.arm(run) not in subject.arms:
+            own.setdefault(subject.arm(run), []).append(run)
+    invalid = [
+        arm for arm, runs in own.items() if all(len(subject.faults(run)) > 1 for run in runs)
+    ]
+    return f"; no valid run of {_some(list(map(_name, invalid)), 'or')}" if invalid else ""
 
 
 def _letters(screen: FirstScreen, text: str) -> str:
@@ -53,6 +74,13 @@ def _letters(screen: FirstScreen, text: str) -> str:
     return f", where {listed(known)}" if known else ""
 
 
+def _once(found: str, screen: FirstScreen) -> str:
+    """Return a finding in which whose account all energies are is told once, at its end."""
+    by, *others = {_by(row) for row in screen.rows if row.energies.has_figure} or {""}
+    is_repeated = bool(by) and not others and found.count(by) > 1
+    return f"{found.replace(by, '')}; energy{by}" if is_repeated else found
+
+
 def _illustrates(screen: FirstScreen) -> str:
     """Return which drives are simulated, to be read before anything else."""
     if not screen.banner:
@@ -63,28 +91,43 @@ def _illustrates(screen: FirstScreen) -> str:
 
 def _no_energy(screen: FirstScreen) -> str:
     """Return why several workloads have no comparison of energies, if that is the same in all."""
-    energies = [(row, row.energy) for row in screen.rows]
-    words = {
-        _not_ahead(row, energy) if energy and not energy.shown and not _margin(energy) else ""
-        for row, energy in energies
-    }
-    return words.pop() if len(energies) > 1 == len(words) else ""
+    words = {_why_no_energy(row) for row in screen.rows}
+    return words.pop() if len(screen.rows) > 1 == len(words) else ""
 
 
-def _clause(subject: Subject, row: VerdictRow, *, is_first: bool, has_energy: bool) -> str:
-    """Return what is found of a workload; its name is left out where its unit of work is told."""
+def _why_no_energy(row: VerdictRow) -> str:
+    """Return why the energies of two arms or more are not compared; empty if they are."""
+    if row.energy is not None:
+        is_found = row.energy.shown or _margin(row.energy)
+        return "" if is_found else _not_ahead(row, row.energy)
+    if not row.ranking or row.grade.is_short:
+        return ""
+    if row.energies.has_figure:
+        unknown = "energy not compared (its figures are on the page)"
+        return _bounds(row.energies) or unknown
+    verdict, _, reason = row.energies.missing.partition(": ")
+    return f"{_energy_name(row)} {verdict}{f' ({reason})' if reason else ''}"
+
+
+def _clause(
+    subject: Subject, row: VerdictRow, *, is_first: bool, has_energy: bool
+) -> tuple[str, str]:
+    """Return the name of a workload, empty where its unit of work is told, and what is found."""
     is_alone = len(subject.groups) == 1
     at = f" at {row.place}" if row.place else ""
-    if row.speed is None or row.energy is None:
-        return f"{row.name}{at}: {_figures(subject, row)}"
-    name = "" if is_alone else f"{row.name}{at}: "
+    name = f"{row.name}{at}"
     invalid = [_name(bar.arm) for bar in row.rates.bars if not bar.run_count]
-    if invalid:
-        return f"{name}no valid run of {listed(invalid, 'or')}, so nothing is compared"
+    if invalid and 1 < len(row.group.arms) < len(invalid) + 2:
+        words = f"no valid run of {_some(invalid, 'or')}, so nothing is compared"
+        return "" if is_alone else name, words
+    if row.speed is None or row.energy is None:
+        why = _why_no_energy(row) if has_energy else ""
+        found = _figures(subject, row, is_alone=is_alone)
+        return name, ", ".join(filter(None, (found, why)))
     is_told = is_first and bool(row.work) and row.speed.shown is not None
     energy = row.energy if has_energy else None
     words = _pair(row, row.speed, energy, is_told=is_told or is_alone)
-    return f"{words}{at}" if is_alone or is_told else f"{name}{words}"
+    return ("", f"{words}{at}") if is_alone or is_told else (name, words)
 
 
 def _pair(row: VerdictRow, speed: Answer, energy: Answer | None, *, is_told: bool) -> str:
@@ -110,9 +153,10 @@ def _level(row: VerdictRow, speed: Answer, energy: Answer) -> str:
     if all(margins):
         if len(set(margins)) == 1:
             return f"no difference shown ({margins[0]})"
-        return f"no difference shown in speed ({margins[0]}) or energy ({margins[1]})"
+        of_energy = f"energy{_by(row)} ({margins[1]})"
+        return f"no difference shown in speed ({margins[0]}) or {of_energy}"
     if speed.words == energy.words:
-        both = "speed and energy" if speed.outcome == "same" else "speed or energy"
+        both = f"speed and energy{_by(row)}" if speed.outcome == "same" else "speed or energy"
         return _not_ahead(row, speed).replace(speed.question, both, 1)
     return f"{_not_ahead(row, speed)}, {_not_ahead(row, energy)}"
 
@@ -136,19 +180,35 @@ def _thriftier(row: VerdictRow, speed: Answer, energy: Answer) -> str:
     """Return how much less energy an arm uses, of which part of the job if speed is of another."""
     per = "" if row.work else row.energies.title.partition(" per ")[2]
     part = f" ({energy.part})" if energy.part not in ("", speed.part) else ""
-    return f"uses {energy.ratio_text}{f' per {per}' if per else ''}{part}"
+    return f"uses {energy.ratio_text}{f' per {per}' if per else ''}{part}{_by(row)}"
+
+
+def _by(row: VerdictRow) -> str:
+    """Return whose account energies are; empty for those of meters outside the drives."""
+    noun = _OWN.get(row.evidence)
+    if noun is None:
+        return ""
+    is_one = len(row.group.arms) == 1 >= row.drive_count
+    return f" by the drive's own {noun}" if is_one else f" by the drives' own {noun}s"
+
+
+def _energy_name(row: VerdictRow) -> str:
+    """Return what the missing energy is of, where that of another device is shown."""
+    return "drive energy" if row.devices else "energy"
 
 
 def _not_ahead(row: VerdictRow, answer: Answer) -> str:
     """Return why no arm is ahead: no difference, no figure, or no comparison."""
+    by = _by(row) if answer.question == "energy" else ""
     if answer.outcome == "missing":
-        return f"{answer.question} {answer.words}"
+        name = _energy_name(row) if answer.question == "energy" else answer.question
+        return f"{name} {answer.words}"
     if answer.outcome == "same":
-        return f"the same {answer.question} {answer.verdict.removeprefix('same ')}"
+        return f"the same {answer.question}{by} {answer.verdict.removeprefix('same ')}"
     if margin := _margin(answer):
-        return f"no difference in {answer.question} shown ({margin})"
+        return f"no difference in {answer.question}{by} shown ({margin})"
     if answer.question == "energy" and (bounds := _bounds(row.energies)):
-        return f"energy known as bounds only ({bounds})"
+        return bounds
     return f"no verdict on {answer.question} ({answer.reason})"
 
 
@@ -171,32 +231,34 @@ def _margin(answer: Answer) -> str:
 
 
 def _bounds(bars: Bars) -> str:
-    """Return the energies of arms known as bounds: ``A ≤ 31, B ≤ 30 J per epoch``."""
+    """Return that energies of arms are known as bounds, with these: ``A ≤ 31, B ≤ 30 J``."""
     if not bars.bars or any(bar.value is not None or bar.upper is None for bar in bars.bars):
         return ""
-    return f"{_each(bars.bars)}{UNIT_SPACE}{bars.title}"
+    return f"energy known as bounds only ({_each(bars.bars)}{UNIT_SPACE}{bars.title})"
 
 
-def _figures(subject: Subject, row: VerdictRow) -> str:
+def _figures(subject: Subject, row: VerdictRow, *, is_alone: bool) -> str:
     """Return the figures of arms that are not compared in pairs: of one, or of three or more."""
     bars = row.rates
     if len(row.group.arms) > 1:
-        return _ranked(row) if row.ranking else f"no ranking ({row.loads or bars.missing})"
+        if not row.ranking:
+            return f"no ranking ({row.loads or bars.missing})"
+        return _ranked(row, has_figures=is_alone)
     arm = f"{_name(next(iter(row.group.arms)))} " if len(subject.arms) > 1 else ""
     if not bars.has_figure:
         return f"{arm}{bars.missing}"
     (bar,) = bars.bars
     energy = row.energies
     cost = (
-        f"{energy.bars[0].text}{UNIT_SPACE}{energy.title}"
+        f"{energy.bars[0].text}{UNIT_SPACE}{energy.title}{_by(row)}"
         if energy.has_figure
-        else "energy not measured"
+        else f"{_energy_name(row)} not measured"
     )
     runs = "one run" if bar.run_count == 1 else f"mean of {counted(bar.run_count, 'run')}"
     return f"{arm}{bar.text}{UNIT_SPACE}{bars.title}, {cost}, {runs}"
 
 
-def _ranked(row: VerdictRow) -> str:
+def _ranked(row: VerdictRow, *, has_figures: bool) -> str:
     """Return by how much the fastest of three arms or more is ahead, or the figures of all.
 
     Arms that did not alternate have no verdict: a drift would count as their difference.
@@ -204,15 +266,18 @@ def _ranked(row: VerdictRow) -> str:
     best, *others = row.ranking
     records = {arm: [run.record for run in row.group.arms[arm]] for arm in row.ranking}
     bars = [bar for arm in row.ranking if (bar := row.rates.of(arm)) is not None]
-    figures = f"{row.rates.title}: {_each(bars)}"
+    figures = f"{row.rates.title}: {_each(bars)}" if has_figures else ""
     if row.grade.is_short:
-        return f"no difference shown ({row.grade.reason.replace(';', ',')}; {figures})"
+        gap = row.rates.bars and not all(bar.run_count for bar in row.rates.bars)
+        why = "; ".join(filter(None, (row.grade.reason.replace(";", ","), figures)))
+        return f"no {'ranking' if gap else 'difference shown'} ({why})"
+    figures = f" ({figures})" if figures else ""
     if any(first_arm(*began_s(records[best], records[arm])) for arm in others):
-        return f"no verdict on arms whose runs did not alternate ({figures})"
+        return f"no verdict on arms whose runs did not alternate{figures}"
     effects = effects_to_best(row.rates, row.ranking)
     ahead = {arm: each for arm, each in effects.items() if each.differs}
     if not ahead:
-        return f"no difference shown ({figures})"
+        return f"no difference in speed shown{figures}"
     than = [
         f"{ratio_text(max(each.ratio, 1 / each.ratio))}{TIMES} as fast as {_name(arm)}"
         for arm, each in ahead.items()
@@ -220,7 +285,7 @@ def _ranked(row: VerdictRow) -> str:
     level = _some([_name(arm) for arm in others if arm not in ahead])
     return (
         f"{_name(best)} is {_some(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
-        f"{f', no difference to {level} shown' if level else ''}"
+        f"{f', no difference from {level} shown' if level else ''}"
     )
 
 
@@ -228,11 +293,11 @@ def _each(bars: Sequence[Bar]) -> str:
     return _some([f"{_name(bar.arm)} {bar.text}" for bar in bars])
 
 
-def _some(texts: Sequence[str]) -> str:
+def _some(texts: Sequence[str], word: str = "and") -> str:
     """Return texts as in a sentence, of many the first ones and a count."""
     rest = len(texts) - _NAMED_MAX
     more = [counted(rest, "more arm")] if rest > 0 else []
-    return listed([*texts[:_NAMED_MAX], *more])
+    return listed([*texts[:_NAMED_MAX], *more], word)
 
 
 def _name(arm: str) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wattload.core.power import Evidence, weakest
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import (
     ALL_PHASES,
+    Energy,
     every_energy,
     is_simulated,
     measured_drives,
@@ -47,10 +49,9 @@ from wattload.reports.stats.conditions import (
     differences,
     different_loads,
     different_watches,
-    different_work,
+    exclusions,
     has_excluded_energy,
     is_compared,
-    served_from_memory,
     served_of,
     shared_drives,
     slow_link,
@@ -137,7 +138,7 @@ class VerdictRow:
     none does. ``measurand`` is what the energies are of, in words; empty without any that was
     measured. ``shared_limit`` is what other than the drive limits both arms of a pair; it is empty
     where nothing does.
-    ``drive_count`` is how many drives the energies are of.
+    ``drive_count`` is how many drives the energies are of, ``evidence`` the weakest of theirs.
     ``times`` is how long the jobs of several arms took, where that has a figure of its own.
     ``paths`` is what sets the arms apart by the view of the workload, and is empty without one.
     ``loads`` is which of three arms or more ran under which load, where that is not what they are
@@ -167,6 +168,7 @@ class VerdictRow:
     counts: str
     shared_limit: str
     drive_count: int
+    evidence: Evidence
     times: str
     paths: str
     loads: str
@@ -419,14 +421,7 @@ def _verdict_row(
     rates, energies = rate_bars(point, rate_scale), energy_bars(point, energy_scale)
     is_pair = point.group.is_pair
     is_ranked = len(arms) > 2  # noqa: PLR2004 - two have a winner
-    compared = compared_group(subject, point.group)
-    loads = different_loads(compared, subject.by) if is_ranked else ""
-    barred = f"not comparable: different load, {loads}" if loads else ""
-    if is_ranked and not barred:
-        barred = _unlike(compared)
-    if is_ranked and not barred:
-        other = different_work(compared, subject.by)
-        barred = f"not comparable: {other}" if other else ""
+    barred = _unlike(subject, point) if is_ranked else ""
     return VerdictRow(
         group=point.group,
         name=workload_title(point.group.workload),
@@ -451,10 +446,24 @@ def _verdict_row(
         counts=_counts(subject, point, rates, energies),
         shared_limit=_shared_limit(point, limits) if is_pair else "",
         drive_count=max((len(measured_drives(record)) for record in point.records), default=0),
+        evidence=_evidence(point),
         times=_times(point) if len(arms) > 1 else "",
         paths=_paths(subject, point),
         loads=barred,
     )
+
+
+def _evidence(point: ShownPoint) -> Evidence:
+    """Return the weakest evidence of energies; none for those of simulated or other runs."""
+    energies = list(_energies(point))
+    if any(each.simulated or each.replayed for each in energies):
+        return Evidence.NONE
+    return weakest(each.evidence for each in energies)
+
+
+def _energies(point: ShownPoint) -> Iterator[Energy]:
+    for record in point.records:
+        yield from (each for each in every_energy(record) if each.phase == point.energy_phase)
 
 
 def _late_host(point: ShownPoint) -> str:
@@ -465,8 +474,11 @@ def _late_host(point: ShownPoint) -> str:
     return f"{host} ended last" if host is not None else ""
 
 
-def _unlike(compared: Group) -> str:
-    """Return that arms were not all served by drives, or by caches of other sizes."""
+def _unlike(subject: Subject, point: ShownPoint) -> str:
+    """Return why arms are not ranked: unlike loads or caches, or what excludes a pair as well."""
+    compared = compared_group(subject, point.group)
+    if loads := different_loads(compared, subject.by):
+        return f"not comparable: different load, {loads}"
     served = {arm: [served_of(run.record) for run in runs] for arm, runs in compared.arms.items()}
     names = dict(zip(compared.arms, compared.letters, strict=False))
     instead = [arm for arm, own in served.items() if own and all(each.instead for each in own)]
@@ -477,8 +489,10 @@ def _unlike(compared: Group) -> str:
     if len({each.cache_bytes for each in every}) > 1:
         cached = next(filter(None, (each.cached for each in every)))
         return f"not comparable: {cached}, and its size differs between the arms"
-    from_memory = served_from_memory(compared)
-    return f"not comparable: {from_memory}" if from_memory else ""
+    if point.rate is None or subject.forced:
+        return ""
+    reasons = exclusions(subject, point.group).reasons(point.rate.quantity)
+    return f"not comparable: {reasons[0]}" if reasons else ""
 
 
 def _paths(subject: Subject, point: ShownPoint) -> str:
@@ -572,12 +586,7 @@ def _measurand(point: ShownPoint) -> str:
     if point.energy is None or not any(map(bool, point.energy.spreads.values())):
         return ""
     records = [run.record for run in point.compared.runs]
-    energies = [
-        energy
-        for record in records
-        for energy in every_energy(record)
-        if energy.phase == point.energy_phase
-    ]
+    energies = list(_energies(point))
     if point.is_for_work:
         rests = dict.fromkeys(f"{record.power.rest_s:g}" for record in records)
         is_at_least = any(energy.is_at_least for energy in energies)

@@ -496,7 +496,8 @@ def test_a_session_ends_with_its_winner(capsys: pytest.CaptureFixture[str]) -> N
     assert "energy for the work, read: new: " in text
     assert "16 runs" in text
     assert "energy" in text
-    report, finding = (line.split(None, 1) for line in text.splitlines()[-2:])
+    trust, report, finding = (line.split(None, 1) for line in text.splitlines()[-3:])
+    assert trust == ["trust", "medium confidence: host ceiling unknown"]
     assert report == ["report", f"wattload report {JOURNAL}"]
     assert finding[0] == "finding"
     assert finding[1].startswith("new finishes an epoch 2.00\u00d7 as fast and uses ")

@@ -42,10 +42,10 @@ from wattload.reports.sections.hosts import (
     shared_text,
 )
 from wattload.reports.sections.wording import (
-    caveats_of,
     caveats_text,
     check_counts,
     targets_text,
+    trust_text,
     unique,
 )
 from wattload.reports.stats.answers import answer
@@ -405,11 +405,9 @@ def print_comparison(runs: Sequence[Run], journal: Path) -> None:
         console.print(_table(subject, group))
         print_lines("", list(_results(subject, group)))
     report = command("report", [journal], host)
-    failed = sum(check.verdict == "fail" for check in subject.all_checks)
-    checks = [counted(failed, "failed check")] if failed else []
-    checks.append(": ".join(filter(None, caveats_of(subject))))
+    has_failed = any(check.verdict == "fail" for check in subject.all_checks)
     ending = [
-        Line("checks", printable("; ".join(checks)), "bold red" if failed else ""),
+        Line("trust", printable(trust_text(subject)), "bold red" if has_failed else ""),
         Line("report", report, wraps=False),
         Line("finding", printable(finding(subject)), "bold"),
     ]

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ import pytest
 from tests.reports.sessions import session, simulated
 from tests.reports.stats.test_summary import FAST, REAL, SLOW
 from wattload.core.errors import ConfigError
+from wattload.core.record.results import Check
 from wattload.reports.render.card import card, png_of
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.sentence import finding
@@ -31,14 +33,44 @@ def texts(runs: Sequence[Run]) -> list[str]:
 def test_a_card_has_arms_sentence_figures_caveats_and_source() -> None:
     runs = session({"A": FAST, "B": SLOW}, **REAL)
     found = texts(runs)
-    assert found[0] == "A A vs B B"
+    assert found[0] == "A vs B"
     sentence = finding(make_subject(runs)).replace("\u00a0", " ")
     assert sentence in " ".join(found)
     assert "2.40\u00d7 as fast" in found
     assert any(each.startswith("95 % CI 2.3") for each in found)
-    assert found[-2] == "No caveats"
+    assert found[-2] == "Medium confidence: host ceiling unknown"
     assert found[-1].startswith("wattload ")
     assert "16 run records, SHA-256 " in found[-1]
+
+
+def test_a_card_names_arms_by_their_own_letters() -> None:
+    wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
+    runs = [
+        replace(run, record=run.record.model_copy(update={"checks": (wrong,)}))
+        if run.record.label == "B"
+        else run
+        for run in session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL)
+    ]
+    found = texts(runs)
+    assert found[0] == "A vs C"
+    assert "; no valid run of B." in " ".join(found)
+    assert found[-2] == "Medium confidence: host ceiling unknown; 8 failed checks"
+
+
+def test_a_card_says_how_far_to_trust_its_finding() -> None:
+    runs = session({"A": FAST, "B": SLOW}, power="self_reported", virtual=False)
+    assert texts(runs)[-2] == "Low confidence: drive's own power, host ceiling unknown"
+    assert texts(simulated(FAST, SLOW))[-2] == "No grade: simulated drives"
+    assert texts(session({"A": FAST[:1]}))[-2].startswith("Single run: power not measured, ")
+
+
+def test_a_card_has_a_figure_of_each_arm_first() -> None:
+    a_wins = session({"A": FAST, "B": SLOW}, **REAL)
+    a_wins += session({"A": FAST, "B": SLOW}, workload="checkpoint", session="c", **REAL)
+    b_wins = session({"A": SLOW, "B": FAST}, workload="dlrm", session="d", **REAL)
+    found = texts([*a_wins, *b_wins])
+    assert found.index("B") - found.index("DLRM") == -1
+    assert found[-3] == "and 3 more figures on the page"
 
 
 def test_a_card_makes_no_request() -> None:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.reports.sessions import run
+from tests.reports.sessions import run, session
+from tests.reports.stats.test_summary import FAST, REAL, SLOW
 from wattload.core.record.results import Check, Verdict
-from wattload.reports.sections.wording import caveats_text
+from wattload.reports.sections.first import byline
+from wattload.reports.sections.wording import caveats_text, trust_text
+from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import first_screen
 
 
 def check(name: str, verdict: Verdict = "warn") -> Check:
@@ -40,3 +44,17 @@ def test_of_many_caveats_the_most_frequent_are_named() -> None:
     names = [f"{letter}_{letter}" for letter in "abcdefg"]
     runs = [(record, [check(name) for name in names[: 1 + count]]) for count in range(7)]
     assert caveats_text(runs) == ("7 caveats", "a a, b b, c c, d d, e e and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("workload", "text"),
+    [
+        ("checkpoint", "high confidence: 8 pairs, meter ± 1.0 %; no caveats"),
+        ("unet3d", "medium confidence: host ceiling unknown"),
+    ],
+)
+def test_only_high_confidence_has_no_caveats(workload: str, text: str) -> None:
+    subject = make_subject(session({"A": FAST, "B": SLOW}, workload=workload, **REAL))
+    assert trust_text(subject).replace("\u00a0", " ") == text
+    words = str(byline(subject, first_screen(subject)))
+    assert ("no caveats" in words) == text.startswith("high")

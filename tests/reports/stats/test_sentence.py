@@ -12,10 +12,12 @@ from tests.reports.gpu_reads import reads_run
 from tests.reports.sessions import session, simulated, turn
 from tests.reports.stats.test_excluded_energies import pairs, unchecked
 from tests.reports.stats.test_summary import FAST, REAL, SLOW
+from wattload.core.power import Evidence
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import make_subject
+from wattload.reports.stats.summary import first_screen
 
 LEVEL = [1.0e9 * (1 + 0.003 * (-1) ** number) for number in range(8)]
 NOISY = [1.0e9, 1.3e9, 0.8e9, 1.1e9, 1.25e9, 0.9e9, 1.05e9, 0.85e9]
@@ -81,6 +83,23 @@ def test_excluded_energies_have_their_reason() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("power", "words"), [("self_reported", "meter"), ("estimated", "estimate")]
+)
+def test_energies_by_the_account_of_the_drives_are_told_as_such(power: str, words: str) -> None:
+    values: dict[str, Any] = {"power": power, "virtual": False}
+    runs = session({"A": FAST, "B": SLOW}, **values)
+    assert said(runs).endswith(f" and uses 62 % less energy by the drives' own {words}s.")
+    level = said(session({"A": LEVEL, "B": LEVEL[::-1]}, **values))
+    assert level == f"The same speed and energy by the drives' own {words}s within 3 %."
+    assert said(runs[:1]).endswith(f", 16.1 J per epoch by the drive's own {words}, one run.")
+    other = session({"A": FAST, "B": SLOW}, workload="dlrm", session="other", **values)
+    assert said([*runs, *other]) == (
+        "A finishes an epoch 2.40x as fast and uses 62 % less energy; "
+        f"DLRM: A is 2.40x as fast and uses 59 % less energy; energy by the drives' own {words}s."
+    )
+
+
 def test_bounds_rank_nothing() -> None:
     text = said(session({"A": FAST, "B": SLOW}, power="bounds", virtual=False))
     assert text.startswith("A finishes an epoch 2.40x as fast, energy known as bounds only (A ")
@@ -95,11 +114,20 @@ def test_upper_bounds_are_told_as_such() -> None:
     )
 
 
-def without_lower_bound(run: Run) -> Run:
+def test_an_estimated_bound_ranks_nothing_and_the_page_agrees() -> None:
+    runs = session({"A": FAST, "B": SLOW}, power="bounds", virtual=False)
+    runs = [without_lower_bound(run, evidence=Evidence.ESTIMATED) for run in runs]
+    assert "energy known as bounds only (A ≤ 31.5 and B ≤ 75.8 J per epoch)" in said(runs)
+    (row,) = first_screen(make_subject(runs)).rows
+    assert row.energy is not None
+    assert row.energy.reason == "not comparable: known as bounds only, estimated by the device"
+
+
+def without_lower_bound(run: Run, **changes: Any) -> Run:
     power = run.record.power
     missing = {"lower_j": "no minimum is declared"}
     energy = [
-        each.model_copy(update={"lower_j": None, "missing": {**each.missing, **missing}})
+        each.model_copy(update={"lower_j": None, "missing": {**each.missing, **missing}, **changes})
         for each in power.energy
     ]
     own = power.model_copy(update={"energy": tuple(energy)})
@@ -123,16 +151,32 @@ def test_arms_without_a_common_workload_have_their_figures() -> None:
 
 
 def test_an_arm_without_a_valid_run_is_named() -> None:
-    wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
-    runs = [
-        replace(run, record=run.record.model_copy(update={"checks": (wrong,)}))
-        if run.record.label == "B"
-        else run
-        for run in session({"A": FAST, "B": SLOW}, **REAL)
-    ]
+    runs = with_failed(session({"A": FAST, "B": SLOW}, **REAL), "B")
     assert said(runs) == "No valid run of B, so nothing is compared."
     forced = said(runs, forced=True)
     assert forced.endswith(" (forced despite exclusions).")
+
+
+def with_failed(runs: Sequence[Run], arms: str) -> list[Run]:
+    """Return the runs, those of the arms with these letters with a failed check."""
+    wrong = Check(name="data_content", verdict="fail", sentence="A block is wrong.")
+    return [
+        replace(run, record=run.record.model_copy(update={"checks": (wrong,)}))
+        if run.record.label in arms
+        else run
+        for run in runs
+    ]
+
+
+def test_of_three_arms_those_without_a_valid_run_are_named() -> None:
+    runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8}, **REAL)
+    assert said(with_failed(runs, "B")) == (
+        "C finishes an epoch 1.50x as fast and uses 33 % less energy; no valid run of B."
+    )
+    assert said(with_failed(runs, "BC")) == "No valid run of B or C, so nothing is compared."
+    other = session({"A": SLOW, "B": FAST, "C": SLOW}, workload="dlrm", session="other")
+    text = said([*with_failed(runs, "B"), *other])
+    assert "Unet3D: no ranking (no figure of B (no valid run)); DLRM: B is 2.40x" in text
 
 
 def test_simulated_drives_come_first() -> None:
@@ -142,19 +186,35 @@ def test_simulated_drives_come_first() -> None:
     own = [run for run in simulated(FAST, SLOW) if run.record.label == "A"]
     mixed = said([*own, *session({"B": SLOW}, **REAL)])
     assert mixed.startswith("Simulated drive of A, no verdict: no verdict on speed or energy (")
+    third = said([*simulated(FAST, SLOW), *session({"C": [1.5e9] * 8}, **REAL)])
+    assert third == (
+        "Simulated drive of A and B, no verdict: "
+        "Unet3D: no ranking (not comparable: only some drives are simulated)."
+    )
 
 
 def test_of_three_arms_the_fastest_is_compared_with_each() -> None:
     runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8})
     assert said(runs) == (
-        "Unet3D: B is 1.60x as fast as C and 2.40x as fast as A, with 2.40 GB/s read."
+        "Unet3D: B is 1.60x as fast as C and 2.40x as fast as A, with 2.40 GB/s read, "
+        "energy not measured (no power sensor)."
     )
     level = session({"A": SLOW, "B": FAST, "C": [2.37e9, 2.41e9] * 4})
     assert said(level) == (
-        "Unet3D: B is 2.40x as fast as A, with 2.40 GB/s read, no difference to C shown."
+        "Unet3D: B is 2.40x as fast as A, with 2.40 GB/s read, no difference from C shown, "
+        "energy not measured (no power sensor)."
     )
     few = session({"A": SLOW[:3], "B": FAST[:3], "C": SLOW[:3]})
     assert said(few).startswith("Unet3D: no difference shown (3 runs each, 5 needed; GB/s read: B")
+
+
+def test_energies_of_three_arms_are_not_compared() -> None:
+    rates = {"A": SLOW, "B": FAST, "C": [1.5e9] * 8}
+    assert said(session(rates, **REAL)).endswith(
+        ", with 2.40 GB/s read, energy not compared (its figures are on the page)."
+    )
+    bounds = said(session(rates, power="upper", virtual=False))
+    assert ", energy known as bounds only (A ≤ " in bounds
 
 
 def test_three_arms_that_ran_one_after_the_other_have_no_verdict() -> None:
@@ -194,6 +254,19 @@ def test_several_workloads_are_told_by_name_after_the_first() -> None:
     assert said(runs) == (
         "A finishes an epoch 2.40x as fast; DLRM: A is 2.40x as fast; "
         "energy not measured (no power sensor)."
+    )
+
+
+def test_workloads_of_which_the_same_is_found_are_told_together() -> None:
+    runs = [
+        run
+        for workload in ("unet3d", "checkpoint", "dlrm")
+        for run in session(
+            {"A": FAST[:2], "B": SLOW[:2], "C": SLOW[:2]}, workload=workload, session=workload
+        )
+    ]
+    assert said(runs) == (
+        "Unet3D, Checkpoint and DLRM: no difference shown (2 runs each, 5 needed)."
     )
 
 
