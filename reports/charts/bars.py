@@ -23,8 +23,9 @@ from wattload.results.shapes import CeilingBar, CeilingBars, PartBar, PartBars, 
 
 _ROW, _HEIGHT = 21, 14
 _THIN_ROW, _THIN_HEIGHT = 13, 9
-_DOTS = 5
-"""Pixels of a bar's height that its runs take, which are dots under it."""
+_DOTS, _DOTS_ROW, _DOTS_GAP = 5, 4, 5.5
+"""Pixels of a bar's height that its runs take, which are dots under it; pixels that these add to a
+thin row; and pixels between the bar and their middle, so that none looks like a decimal sign."""
 _GUTTER = 18
 _WIDEST = 0.58
 """The share of the width that the longest bar may take; the figure is printed after it."""
@@ -179,7 +180,6 @@ def bars_svg(
         thin: whether rows are as low as their texts.
     """
     row, height = (_THIN_ROW, _THIN_HEIGHT) if thin else (_ROW, _HEIGHT)
-    base = height / 2 + 4.5
     largest = largest or _largest_end(bars)
     body = [text("0", 12, title)] if title else []
     y = 18.0 if title else 2.0
@@ -191,16 +191,22 @@ def bars_svg(
             body.append(text("0", y + 11, bar.label, role="strong"))
             y += 16
         elif bar.label:
-            body.append(text("0", y + base, bar.label, role=bar.role, more=' font-weight="700"'))
+            at = _baseline(bar, y, height)
+            body.append(text("0", at, bar.label, role=bar.role, more=' font-weight="700"'))
         left = _GUTTER if 0 < len(bar.label) <= _SHORT else 0
         marks = "".join(_marks(bar, scale, largest, y, height))
         tip = words(f"{bar.label} {bar.text(scale, scale.unit or title)}".strip())
         shift = f' transform="translate({left} 0)"' if left else ""
         body.append(f'<g data-tip="{tip}"{shift}>{marks}</g>')
-        y += row
+        y += row + (_DOTS_ROW if thin and bar.dots else 0)
     figures = "; ".join(f"{bar.label} {bar.text(scale)}".strip() for bar in bars)
     kind = "bars long" if len(title) > _LONG_TITLE else "bars"
     return picture(body, height=y, label=f"{title}: {figures}", kind=kind)
+
+
+def _baseline(bar: Bar, y: float, height: int) -> float:
+    """Return the base of a bar's label and figure, which its dots are clear of."""
+    return y + (height - _DOTS) / 2 + 3.5 if bar.dots else y + height / 2 + 4.5
 
 
 def _initials(parts: Sequence[tuple[str, str, float]], largest: float) -> dict[str, str]:
@@ -214,6 +220,7 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
     def at(value: float) -> str:
         return share_of(max(value, 0.0) / largest * _WIDEST)
 
+    base = _baseline(bar, y, height)
     height -= _DOTS if bar.dots else 0
     if bar.parts:
         start, initials = 0.0, _initials(bar.parts, largest)
@@ -248,12 +255,11 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
         is_full = dot.in_mean and not dot.forced
         fill, edge = ("strong", "surface") if is_full else ("surface", "strong")
         yield (
-            f'<circle cx="{at(dot.value)}" cy="{y + height + 3:g}" r="2.2" fill="{light(fill)}" '
+            f'<circle cx="{at(dot.value)}" cy="{y + height + _DOTS_GAP:g}" r="2.2" fill="{light(fill)}" '
             f'stroke="{light(edge)}" stroke-width="{0.7 if is_full else 1.2}"/>'
         )
     weight = ' font-weight="700"' if bar.strong else ""
     role = "strong" if bar.end is not None else "text"
-    base = y + height / 2 + 4.5
     yield text(at(bar.end or 0.0), base, bar.text(scale), role=role, more=f'{weight} dx="7"')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -65,6 +66,18 @@ def test_a_figure_stands_at_the_end_of_its_bar_and_not_at_its_farthest_run() -> 
     (drawn, *_), (at,) = widths(svg), re.findall(r'<text x="([\d.]+)%"[^>]*>2.00<', svg)
     assert float(at) == drawn
     assert max(map(float, re.findall(r'cx="([\d.]+)%"', svg))) == pytest.approx(2 * drawn, abs=0.02)
+
+
+@pytest.mark.parametrize("count", [3, 6])
+def test_no_run_looks_like_a_decimal_sign_of_a_figure(count: int) -> None:
+    svg = split_svg("GB/s", [bar(value=5.05, dots=[Dot(5.0), Dot(5.3)])] * count, JOULES)
+    bases = [float(y) for y in re.findall(r'<text x="[^"]*" y="([\d.]+)"[^>]*>5.05<', svg)]
+    dots = sorted({float(y) for y in re.findall(r'cy="([\d.]+)"', svg)})
+    assert len(bases) == len(dots) == count
+    digits, radius, clear = 8.8, 2.2, 1.5  # pixels
+    for base, dot, following in itertools.zip_longest(bases, dots, bases[1:]):
+        assert dot - radius >= base + clear
+        assert following is None or dot + radius <= following - digits - 1
 
 
 def test_a_ceiling_is_a_line_across_all_bars_and_far_above_none() -> None:
