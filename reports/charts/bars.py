@@ -255,8 +255,9 @@ def _marks(bar: Bar, scale: Scale, largest: float, y: float, height: int) -> Ite
         is_full = dot.in_mean and not dot.forced
         fill, edge = ("strong", "surface") if is_full else ("surface", "strong")
         yield (
-            f'<circle cx="{at(dot.value)}" cy="{y + height + _DOTS_GAP:g}" r="2.2" fill="{light(fill)}" '
-            f'stroke="{light(edge)}" stroke-width="{0.7 if is_full else 1.2}"/>'
+            f'<circle cx="{at(dot.value)}" cy="{y + height + _DOTS_GAP:g}" r="2.2" '
+            f'fill="{light(fill)}" stroke="{light(edge)}" '
+            f'stroke-width="{0.7 if is_full else 1.2}"/>'
         )
     weight = ' font-weight="700"' if bar.strong else ""
     role = "strong" if bar.end is not None else "text"

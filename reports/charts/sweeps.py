@@ -174,11 +174,13 @@ def _ceiling_captions(scaling: Scaling) -> Iterator[str]:
     """Yield what the lines of ceilings are, or where they are if the chart does not reach them."""
     highest = _highest_rate(scaling)
     for name, own in _ceilings(scaling):
-        least = min(value for _, value in own)
+        least, most = (pick(value for _, value in own) for pick in (min, max))
         if least <= highest:
             yield f"Dotted: {name}."
         else:
-            yield f"Above the chart, at {quantity(least, scaling.unit, 3)} or more: {name}."
+            ends = [quantity(each, scaling.unit, 3) for each in (least, most)]
+            over = f", over {label(scaling.axis)}" if ends[0] != ends[1] else ""
+            yield f"Above the chart{over}: {name}, {' to '.join(dict.fromkeys(ends))}."
 
 
 def _has_ideal(scaling: Scaling) -> bool:

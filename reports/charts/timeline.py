@@ -454,14 +454,26 @@ def _power_caption(tracks: Sequence[Track], bins: str) -> str:
     if periods_s:
         what += f", read every {quantity(max(periods_s), Unit.SECONDS, 2)}"
     parts = [f"{what}: {'; '.join(known)}. Strips are timed phases."]
-    sensors = [each for track in tracks for each in _sensors(track.run.record)]
-    sensors.sort(key=lambda each: each.tau_s)
-    if sensors and sensors[-1].tau_s >= _DELAY_NAMED_S:
-        late = " to ".join(dict.fromkeys(map(delay_text, (sensors[0], sensors[-1]))))
+    delays = {track.letter: found for track in tracks if (found := _delay_text(track))}
+    if delays:
+        late = listed([f"{text} ({letter})" for letter, text in delays.items()])
+        if len({*delays.values()}) == 1 and len(delays) == len(tracks):
+            late = delays[tracks[0].letter]
         parts.append(f"Readings appear {late} late; energies correct for this.")
     if periods_s:
         parts.append(bins)
     return " ".join(parts)
+
+
+def _delay_text(track: Track) -> str:
+    """Return how late a run's meters are, as a range where they differ; empty if hardly."""
+    sensors = sorted(_sensors(track.run.record), key=lambda each: each.tau_s)
+    if not sensors or sensors[-1].tau_s < _DELAY_NAMED_S:
+        return ""
+    first, last = sensors[0], sensors[-1]
+    if delay_text(first) == delay_text(last):
+        return delay_text(last)
+    return f"{first.tau_s:.2f} to {last.tau_s:.2f} s"
 
 
 def _sensors(record: RunRecord) -> Iterator[SensorRecord]:
@@ -525,7 +537,7 @@ def _chart(
     bins = "Lines are means of each phase."
     if bin_s is None:
         bins = _bins_caption(width_s, has_bands=has_bands)
-    return svg, _table(every, scale, frame.x), f"{bins}{_initials_caption(tracks)}"
+    return svg, _table(every, scale, frame.x), f"{bins}{_strips_caption(tracks, quiet)}"
 
 
 def _top(
@@ -711,12 +723,12 @@ def _initials(tracks: Sequence[Track]) -> dict[str, str]:
     return found if is_useful else {}
 
 
-def _initials_caption(tracks: Sequence[Track]) -> str:
-    """Return what the initials mean, where a strip's words have no room for the names."""
-    if all(len(_names(track.phases)) <= _LONGEST_NAMES for track in tracks):
-        return ""
-    words = [f"{initial}: {label(name)}" for name, initial in _initials(tracks).items()]
-    return f" {'; '.join(words)}." if words else ""
+def _strips_caption(tracks: Sequence[Track], quiet: Sequence[tuple[float, float, str]]) -> str:
+    """Return what the initials in strips mean, and their grey parts."""
+    keys = [f"{initial} is {label(name)}" for name, initial in _initials(tracks).items()]
+    if len(tracks) > 1 and any(name == "rest" for _, _, name in quiet):
+        keys.append("grey is rest")
+    return f" In strips, {listed(keys)}." if keys else ""
 
 
 def _spans(track: Track) -> list[tuple[float, float, str]]:

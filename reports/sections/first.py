@@ -245,9 +245,9 @@ def _ratios(row: VerdictRow) -> str:
 
 
 def _ceilings(bars: Bars) -> str:
-    """Return what bounds a rate, in the unit of its bars: the same work without storage."""
-    texts = [f"{name} {number(value, 3)}" for name, value in bars.ceilings]
-    return f"without storage, in {bars.title}: {', '.join(texts)}" if texts else ""
+    """Return what bounds a rate: the same work without storage."""
+    texts = [name for name, _ in bars.ceilings]
+    return f"without storage: {', '.join(texts)}" if texts else ""
 
 
 def _scatter(scatter: Scatter) -> Words:
@@ -329,12 +329,12 @@ def _limits(row: VerdictRow) -> str:
         arm: words.removeprefix("limited by ").removeprefix("limit ") or "unknown"
         for arm, words in row.limits.items()
     }
-    if len(set(known.values())) == 1:
-        return next(iter(known.values()))
+    short = {arm: re.split(r"[,;:]| \(", words)[0] for arm, words in known.items()}
+    for alike in (known, short):
+        if len(set(alike.values())) == 1:
+            return next(iter(alike.values()))
     names = {bar.arm: named(bar.letter or bar.arm, bar.arm) for bar in row.rates.bars}
-    return "; ".join(
-        f"{names.get(arm, arm)}: {re.split('[,;:]', words)[0]}" for arm, words in known.items()
-    )
+    return "; ".join(f"{names.get(arm, arm)}: {words}" for arm, words in short.items())
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -40,6 +40,7 @@ from wattload.results.quantity import (
     counted,
     interval_text,
     number,
+    quantity,
     scale_for,
 )
 from wattload.results.reading import run_of, view_named, view_of
@@ -100,7 +101,7 @@ class Bars:
     """A quantity of one workload, arm by arm; ``title`` is its unit with the basis.
 
     ``missing`` is why no arm has a figure; empty if one has. ``ceilings`` are the names and values
-    of what bounds a rate: the same work without storage.
+    of what bounds a rate, the same work without storage; the value is in the name, too.
     """
 
     title: str
@@ -490,13 +491,13 @@ def effects_to_best(bars: Bars, ranking: Sequence[str]) -> Mapping[str, Effect]:
 def _ceilings(
     point: ShownPoint, row: Row, shown: Callable[[float], float]
 ) -> Iterator[tuple[str, float]]:
-    """Yield the mean of a figure over the runs of each ceiling, from the lowest."""
+    """Yield each ceiling with its mean in words, and this as ``shown``, from the lowest."""
     found = {}
     for name, runs in point.compared.ceilings.items():
         metrics = (run.record.metric(row.quantity.key) for run in runs)
         mean = mean_of_known(each.value for each in metrics if each is not None)
         if mean is not None:
-            found[name] = shown(mean)
+            found[f"{name} {quantity(mean, row.quantity.unit, 3)}"] = shown(mean)
     yield from sorted(found.items(), key=lambda each: each[1])
 
 

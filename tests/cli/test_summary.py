@@ -407,7 +407,7 @@ def test_small_random_reads_name_their_path_limit_and_cost(
         "asked, taken, answered and delivered: 70 000 000 each"
     )
     assert text["reads"].startswith("7.000 M/s, 3.58 GB/s (3.34 GiB/s)")
-    assert text["limit"] == "storage: link at 0.072 of its ceiling, pollers 81 % busy"
+    assert text["limit"] == "storage (the link is at 7.2 % of its ceiling, the pollers 81 % busy)"
     assert text["CPU"] == "0.300 s per million reads, 2.1 CPU cores"
     assert "2.00 µJ per read" in text["energy"]
 

@@ -127,7 +127,7 @@ def test_a_limit_is_named_only_where_a_figure_shows_it(
         ),
         ({"rate": 133e6, "engine": "null"}, "the queue, 0.95 of its ceiling"),
         ({"rate": 140e6, "engine": "null"}, "the queue, at its measured ceiling"),
-        ({"rate": 9.7e6}, "storage: link at 0.10 of its ceiling, pollers 81 % busy"),
+        ({"rate": 9.7e6}, "storage (the link is at 10 % of its ceiling, the pollers 81 % busy)"),
         ({"engine": "memory", "rate": 9.7e6}, ""),
         ({"loader": "mmap", "cached": 0.99}, ""),
     ],

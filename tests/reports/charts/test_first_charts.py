@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from wattload.reports.blocks import Figure, FigureRow
+from wattload.reports.charts.themes import light
 from wattload.reports.runs.load import load_runs
 from wattload.reports.sections.over_time import drawn_first, first_charts
 from wattload.reports.stats.bars import Bars
@@ -110,6 +111,14 @@ def test_ceilings_are_no_arms_of_the_first_chart(page: Page) -> None:
     cells = {cell.text for row in page.figures[0].table.rows for cell in row}
     assert not names & cells
     assert not names & {*page.subject.arms}
+
+
+def test_the_caption_explains_what_strips_show_and_how_late_readings_are(page: Page) -> None:
+    for figure in page.figures:
+        initials = re.findall(r'font-size="10" font-weight="700">([A-Z])<', figure.svg)
+        assert all(f"{initial} is " in figure.caption for initial in initials)
+        assert ("grey is rest" in figure.caption) == (f'fill="{light("untimed")}"' in figure.svg)
+        assert not re.search("\u00b1[^;]* to ", figure.caption), "a range of uncertain delays"
 
 
 def test_the_sentence_has_the_figure_or_the_ratio_of_the_first_chart(page: Page) -> None:

@@ -376,8 +376,8 @@ def _rates(arms: Sequence[GraphArm]) -> CeilingBars:
         name="rows",
         title="rows per second",
         caption="Rows ÷ seconds of aggregation; the first panel counts those from memory and "
-        "caches too, as published accesses do. A line across a bar is a ceiling measured without "
-        f"sampling and training.{missing}",
+        "caches too, as published accesses do. Beside a rate is its ceiling, measured without "
+        f"sampling and training; a line marks it where it is near.{missing}",
         unit=Unit.SAMPLES_PER_SECOND,
         panels=[
             ("rows gathered", [bar(arm, rows_per_s, "GPU's link", pull) for arm in arms]),

@@ -271,9 +271,9 @@ def limit_text(runs: Sequence[Run]) -> str:
         return f"the queue, {_of_ceiling(of_queue, 'its', 'ceiling')}"
     if word == POLLERS:
         return f"the pollers, {percent(busy, 2)} busy"
-    rest = [f"link at {number(of_link, 2)} of its ceiling"] if of_link else []
-    rest += [f"pollers {percent(busy, 2)} busy"] if busy is not None else []
-    return f"storage: {', '.join(rest)}" if rest else STORAGE
+    rest = [f"the link is at {percent(of_link, 2)} of its ceiling"] if of_link else []
+    rest += [f"the pollers {percent(busy, 2)} busy"] if busy is not None else []
+    return f"{STORAGE} ({', '.join(rest)})" if rest else STORAGE
 
 
 def _of_ceiling(share: float, of: str, ceiling: str) -> str:
@@ -424,18 +424,20 @@ def _of_points(text: str, shown: Shown[ReadFacts]) -> str:
 
 def _nothing_read(shown: Shown[ReadFacts]) -> Iterator[Note]:
     """Yield the arms whose requests no drive answered: their rates are ceilings, not results."""
-    texts = []
-    for arm in shown.every:
-        engines = unique(run.facts.engine for run in arm.runs if not run.facts.reads_storage)
-        if engines:
-            of = f"{arm.name}: " if len(shown.every) > 1 else ""
-            texts.append(
-                f"{of}{NOTHING_READ} (engine {listed(engines)}). The rate is a ceiling of the "
-                "queue or the link, and is not compared with reads of storage."
-            )
-    if texts:
-        title = f"{NOTHING_READ[0].upper()}{NOTHING_READ[1:]}"
-        yield Note(title=title, sentences=texts, tone="warn")
+    names = [arm.name for arm in shown.every if any(not r.facts.reads_storage for r in arm.runs)]
+    if not names:
+        return
+    is_all = len(names) == len(shown.every)
+    which = "These requests" if is_all else f"Requests of {listed(names)}"
+    title = f"{NOTHING_READ[0].upper()}{NOTHING_READ[1:]}"
+    yield Note(
+        title=title if is_all else f"Ceilings: {listed(names)} read no storage",
+        sentences=[
+            f"{which} were answered without storage. Their rates are ceilings of the queue or the "
+            "link, and are not compared with reads of storage."
+        ],
+        tone="warn" if is_all else "",
+    )
 
 
 def _paths(shown: Shown[ReadFacts]) -> Grid:
