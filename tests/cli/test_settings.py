@@ -79,6 +79,15 @@ def test_a_power_source_can_be_listed_with_its_own_settings_first(
     assert not any(name.startswith(("power.replay.", "power.source")) for name in names)
 
 
+def test_an_experiment_is_listed_with_what_it_sets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["settings", "power_states", "workers"]) == 0
+    printed = capsys.readouterr().out
+    assert "experiment=power_states: A drive in power state 0" in printed
+    for setting in ("workload=unet3d", "interleave=abba", "repeat=8", "power.state=0,1"):
+        assert f"\n  {setting}\n" in printed
+    assert printed.endswith("\n  workload.workers=1,2,4,8,16,24\n")
+
+
 def test_an_unknown_name_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"'unet'; did you mean unet3d\?; names are workload=.*"):
         dispatch(["settings", "unet"])

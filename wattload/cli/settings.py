@@ -72,7 +72,10 @@ def general_settings() -> Iterator[SettingRow]:
 
 
 def option_settings(group: str, name: str) -> Iterator[SettingRow]:
-    """Yield the settings of one workload, loader or power source."""
+    """Yield the settings of one workload, loader or power source, or those an experiment makes."""
+    if group == EXPERIMENT:
+        yield from _experiment_rows(name)
+        return
     if group == "power":
         own = f"power.{'profile' if name == 'declared' else name}."
         rows = list(_rows(PowerConfig, "power", overrides=("workload=null",)))
@@ -83,6 +86,21 @@ def option_settings(group: str, name: str) -> Iterator[SettingRow]:
     if group != "workload":
         overrides = ("workload=null", *overrides)
     yield from _rows(schema_of(group, name), group, overrides=overrides)
+
+
+def _experiment_rows(name: str) -> Iterator[SettingRow]:
+    """Yield what the file of an experiment sets: options, settings, and values to sweep."""
+    import yaml
+
+    file = files(CONFIG_MODULE).joinpath(EXPERIMENT, f"{name}.yaml")
+    content = yaml.safe_load(file.read_text("utf-8"))
+    chosen = content.pop("defaults", [])
+    values = {key.removeprefix("override /"): each[key] for each in chosen for key in each}
+    meanings = {group: _summary(group, option) for group, option in values.items()}
+    meanings |= {named.name: named.setting.meaning for named in settings_of(RunConfig, "")}
+    swept = content.pop("hydra", {}).get("sweeper", {}).get("params", {})
+    for key, value in (values | content | swept).items():
+        yield SettingRow(name=key, default=_text(value), meaning=meanings.get(key, ""), allowed="")
 
 
 def _rows(config: type, prefix: str, overrides: tuple[str, ...]) -> Iterator[SettingRow]:
@@ -174,8 +192,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a workload, loader or power source: show its settings; without a name, the options "
-        "and the general settings",
+        help="a workload, loader, power source or experiment: show its settings; without a name, "
+        "the options and the general settings",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -184,7 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the settings and return 0.
 
     Raises:
-        ConfigError: a name is not a workload, a loader or a power source.
+        ConfigError: a name is none of these.
     """
     tables = _tables(arguments.names)
     if arguments.json:
@@ -197,8 +215,8 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n\n".join("\n".join((title, *_lines(table))) for title, table in tables))
     if not arguments.names:
         print(
-            "\nsettings of one workload, loader or power source: wattload settings NAME, e.g. "
-            "wattload settings unet3d"
+            "\nsettings of one workload, loader, power source or experiment: wattload settings "
+            "NAME, e.g. wattload settings unet3d"
         )
     return 0
 
@@ -280,7 +298,10 @@ def _summary(group: str, name: str) -> str:
 
 
 def _group_of(name: str) -> str:
-    known = {group: [option.name for option in options_of(group)] for group in NAMED_GROUPS}
+    known = {
+        group: [option.name for option in options_of(group)]
+        for group in (*NAMED_GROUPS, EXPERIMENT)
+    }
     for group, listed in known.items():
         if name in listed:
             return group
