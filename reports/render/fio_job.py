@@ -1,4 +1,4 @@
-"""A job for fio with the sizes, order, mix, depth and bytes of one run's requests.
+"""A job for fio with the size, order, depth and bytes of one run's requests, phase by phase.
 
 Computation, verification and pauses are not repeated.
 """
@@ -39,7 +39,7 @@ def fio_job(runs: Sequence[Run]) -> str:
         sections = [part for window in _windows(record) for part in _section(run, window)]
     except _RefusedError as refused:
         raise ConfigError(f"fio can't repeat the run {_line(run.id)}: {refused}") from refused
-    return f"""; The requests of run {_line(run.id)}: sizes, order, mix, depth and bytes.
+    return f"""; The requests of run {_line(run.id)}, phase by phase: size, order, depth and bytes.
 ; In huge pages, as in the run, so that the kernel splits them alike:
 ; GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --directory=FOLDER FILE.fio
 [global]
@@ -62,6 +62,8 @@ def _require_direct(record: RunRecord) -> None:
         raise _RefusedError(f"it is {record.status}")
     if len(record.hosts) > 1 or len(record.targets) > 1:
         raise _RefusedError("it used several hosts or targets, and a job uses one")
+    if any(target.facts.kind == "block" for target in record.targets):
+        raise _RefusedError("it used a whole drive, which a job would overwrite; a job uses files")
     if not _windows(record):
         raise _RefusedError("its timed phases moved no bytes")
     if len(paths) != 1 or paths[0].path_requested != "o_direct":

@@ -137,6 +137,20 @@ def at_full_pace(run: Run) -> Run:
     return replace(run, record=run.record.model_copy(update={"metrics": tuple(metrics)}))
 
 
+def on_a_whole_drive(run: Run) -> Run:
+    [target] = run.record.targets
+    target = target.model_copy(
+        update={"facts": target.facts.model_copy(update={"kind": "block", "path": "/dev/nvme0n1"})}
+    )
+    return replace(run, record=run.record.model_copy(update={"targets": (target,)}))
+
+
+def with_writes(run: Run) -> Run:
+    [row] = run.record.latencies
+    rows = (row, row.model_copy(update={"kind": "write"}))
+    return replace(run, record=run.record.model_copy(update={"latencies": rows}))
+
+
 def changed(**changes: Any) -> Callable[[Run], Run]:
     return lambda run: replace(run, record=run.record.model_copy(update=changes))
 
@@ -158,6 +172,8 @@ def changed(**changes: Any) -> Callable[[Run], Run]:
         (lambda run: replace(run, traces=replace(run.traces, operations=None)), "no trace shows"),
         (at_full_pace, "the accelerator set the pace"),
         (lambda run: changed(targets=run.record.targets * 2)(run), "several hosts or targets"),
+        (on_a_whole_drive, "it used a whole drive"),
+        (with_writes, "have several sizes or kinds"),
     ],
 )
 def test_what_fio_cannot_repeat_is_refused(change: Callable[[Run], Run], reason: str) -> None:
