@@ -57,9 +57,14 @@ _NAMES: Mapping[type, str] = {Run: "id", Paper: "id", Group: "workload", Quantit
 """What stands for an object that is described elsewhere."""
 
 
-def json_report(subject: Subject, *, claims: bool = False) -> str:
-    """Return the report as JSON, indented; invisible characters are escaped."""
+def json_report(subject: Subject, *, claims: bool = False, full: bool = False) -> str:
+    """Return the report as JSON, indented; ``full`` adds records; invisible characters are escaped.
+
+    A record is masked where the report is, and has no seal.
+    """
     found = document(subject, claims=claims)
+    if full:
+        found["records"] = [plain(run.record.model_dump(mode="json")) for run in subject.runs]
     text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     return escape_unseen(text) + "\n"
 

@@ -25,7 +25,7 @@ from wattload.reports.render.json_export import FORMAT, json_report
 from wattload.reports.render.page import page_of, relative_link
 from wattload.reports.render.text_export import csv_report, markdown_report, ratios_report
 from wattload.reports.runs.compact import Compactor
-from wattload.reports.runs.load import LeftOut, LoadedRuns, load_readable
+from wattload.reports.runs.load import LeftOut, LoadedRuns, Run, load_readable
 from wattload.reports.stats.subject import Subject, make_subject
 
 FORMS: Mapping[str, Callable[[Subject], str]] = {
@@ -74,7 +74,8 @@ def make_report(
         by: what defines the arms: see ``make_subject``.
         redact: mask host names, serials and paths.
         forced: also compare runs and figures that are excluded.
-        full: also have a table of each workload's headline figures, in Markdown.
+        full: also have a table of each workload's headline figures, in Markdown, or the record of
+            each run, in JSON.
         claims: also have published figures next to measured ones, on a page and in JSON.
         output: where the report will be; a page then links to records that are not masked.
 
@@ -83,7 +84,8 @@ def make_report(
         ConfigError: ``by`` does not name a property or a configuration key of these runs, or fio
             can't repeat them.
     """
-    with _loaded_runs(paths, redact=redact) as loaded:
+    keep = None if full and form == "json" else Compactor()
+    with _loaded_runs(paths, redact=redact, keep=keep) as loaded:
         runs = [
             replace(run, link=relative_link(run.file, output)) if run.file and output else run
             for run in loaded.runs
@@ -92,7 +94,7 @@ def make_report(
         if form == "html":
             text = page_of(subject, claims=claims)
         elif form == "json":
-            text = json_report(subject, claims=claims)
+            text = json_report(subject, claims=claims, full=full)
         elif form == "fio":
             text = fio_job(loaded.runs)
         else:
@@ -102,12 +104,14 @@ def make_report(
 
 
 @contextmanager
-def _loaded_runs(paths: Sequence[Path], *, redact: bool) -> Iterator[LoadedRuns]:
+def _loaded_runs(
+    paths: Sequence[Path], *, redact: bool, keep: Callable[[Run], Run] | None
+) -> Iterator[LoadedRuns]:
     """Yield the runs, exempt from garbage collection, which took a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        loaded = load_readable(paths, redact=redact, keep=Compactor())
+        loaded = load_readable(paths, redact=redact, keep=keep)
         loaded.require_run()
         gc.freeze()
     finally:

@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="with --format markdown: also a table of every headline figure",
+        help="with --format markdown, also a table of every headline figure; with json, also the "
+        "record of each run",
     )
     parser.add_argument(
         "--index",
@@ -116,8 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"{output} is in the container and is deleted with it; write it to the folder of the "
             f"runs with -o runs/{output.name}"
         )
-    if arguments.full and arguments.format != "markdown":
-        raise ConfigError(f"--full goes with --format markdown, got --format {arguments.format}")
+    if arguments.full and arguments.format not in ("markdown", "json"):
+        raise ConfigError(
+            f"--full goes with --format markdown or json, got --format {arguments.format}"
+        )
     ratios = output.with_name(f"{output.stem}-ratios{output.suffix}")
     refuse_input(output, arguments.runs)
     if arguments.format == "csv":

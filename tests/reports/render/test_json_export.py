@@ -14,11 +14,15 @@ from tests.records import Scenario, write_run
 from tests.reports.conftest import arm, one, render_page
 from tests.reports.parsing import Page
 from tests.reports.sessions import against_itself, session
+from wattload.core.record.file import read_record
+from wattload.core.record.run import RunRecord
 from wattload.reports.render.json_export import document, json_data, json_report
-from wattload.reports.runs.load import Run, load_runs
+from wattload.reports.render.output import make_report
+from wattload.reports.runs.load import DETAILED_RUNS, Run, load_runs
 from wattload.reports.stats.comparison import compare, noise_floors
 from wattload.reports.stats.intervals import sign_flip_p_value
 from wattload.reports.stats.subject import Subject, make_subject
+from wattload.results.reading import judged
 
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028 & ]]>"
 
@@ -139,3 +143,13 @@ def test_an_effect_has_both_intervals_and_all_p_values(
             checked += 1
     assert checked > 0
     assert [each["share"] for each in data["noise"]] == [n.share for n in noise_floors(subject)]
+
+
+def test_all_data_have_whole_records_however_many_runs(tmp_path: Path) -> None:
+    for number in range(DETAILED_RUNS + 1):
+        write_run(tmp_path, Scenario(run_id=f"run-{number:02}", order=number, seconds=1.0))
+    found = json.loads(make_report([tmp_path], form="json", full=True).text)
+    stored = [judged(read_record(folder)) for folder in sorted(tmp_path.iterdir())]
+    assert found["records"] == [record.model_dump(mode="json") for record in stored]
+    assert RunRecord.model_validate(found["records"][0]).run_id == "run-00"
+    assert "records" not in json.loads(make_report([tmp_path], form="json").text)

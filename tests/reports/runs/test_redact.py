@@ -23,6 +23,7 @@ from tests.reports.conftest import render_page
 from wattload.core.record.file import read_record, write_record
 from wattload.core.record.run import RunRecord
 from wattload.reports.render.index import render_index
+from wattload.reports.render.json_export import json_report
 from wattload.reports.render.output import FORMS
 from wattload.reports.runs.load import load_runs
 from wattload.reports.runs.redact import Masker
@@ -231,6 +232,7 @@ def test_no_form_of_a_masked_report_names_anything(tmp_path: Path, record: RunRe
         written.rename(folder / f"run-on-secretbox-{SERIAL}-{index}")
     subject = make_subject(load_runs([folder], redact=True))
     texts = {name: form(subject) for name, form in FORMS.items()}
+    texts["records"] = json_report(subject, full=True)
     texts["index"] = render_index(folder, output=tmp_path / "index.html", redact=True)
     for name, text in texts.items():
         for secret in SECRETS:
