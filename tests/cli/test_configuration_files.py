@@ -14,7 +14,7 @@ import yaml
 
 from tests.run.running import call_here, record_of, run_folder, run_folders
 from wattload.core.record.file import read_record
-from wattload.run.config_groups import options
+from wattload.run.config_groups import compose_config, options
 
 SHORT = ("workload=null", "power=none")
 
@@ -269,6 +269,7 @@ def test_a_run_is_repeated_from_its_folder(tmp_path: Path, lab: Path) -> None:
     assert done.returncode == 0, done.stderr
     first = run_folder(tmp_path)
     write(lab, "accelerator/h100", text.replace("0.1", "0.2"))  # its values are in the record
+    compose_config.cache_clear()  # a command reads each file once
     other = tmp_path / "other"
     other.mkdir()
     done = call_here(other, "run", "--rerun", str(first), "label=second")

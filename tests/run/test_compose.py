@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
-from wattload.run.compose import build_workload, compose
+from wattload.run.compose import build_workload, compose, composition
 from wattload.run.config import RunConfig, override_of
-from wattload.run.config_groups import groups, options, values_by_scale
+from wattload.run.config_groups import compose_config, groups, options, values_by_scale
 from wattload.run.folder import ascii_name, new_run_id
 
 TARGET = "target.path=/mnt/nvme"
@@ -55,6 +55,26 @@ def test_a_loaders_target_makes_the_configuration_that_a_run_gets(option: str) -
     config, config_values = compose([TARGET, f"loader={option}"])
     made = instantiate(config_values["loader"])
     assert made == config.loader
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["workload=unet3d", "workload.epochs=3", "seed=7"],
+        ["workload.epochs=3", "workload=unet3d", "loader=torch", "label='a, b'"],
+        ["experiment=workers", "workload=unet3d", "target.path=[/mnt/a,/mnt/b]", "target.path=/c"],
+        ["workload=null", "label=null-${seed}", "load=busy", "load.cpu_share=0.5"],
+    ],
+)
+def test_values_are_set_as_hydra_sets_them(words: list[str]) -> None:
+    assert composition([TARGET, *words]).config == compose_config((TARGET, *words)).config
+
+
+def test_a_sweep_over_values_is_composed_once() -> None:
+    before = compose_config.cache_info().misses
+    found = [compose([TARGET, "workload=gnn", "load=busy", f"seed={n}"])[0] for n in range(80)]
+    assert [each.seed for each in found] == list(range(80))
+    assert compose_config.cache_info().misses <= before + 2
 
 
 def test_no_yaml_file_is_left_out() -> None:
@@ -251,7 +271,7 @@ def test_an_added_setting_is_sought_in_the_chosen_workload() -> None:
     for chosen in ([], ["power=declared"]):  # which has no profile yet
         with pytest.raises(ConfigError, match=r"removed, got '[+][+]workload.file_count=3'; to"):
             compose([TARGET, "workload=unet3d", *chosen, "++workload.file_count=3"])
-    with pytest.raises(ConfigError, match=r"file_count is a setting of .*, not of workload=null;"):
+    with pytest.raises(ConfigError, match=r"file_count is a setting of .*, not of workload=null"):
         compose([TARGET, "workload=null", "+workload.file_count=3"])
 
 

@@ -121,6 +121,17 @@ def test_the_wear_of_a_drive_is_in_capacities_of_the_drive(
     }
 
 
+def test_a_plan_that_takes_seconds_says_what_it_does(
+    folders: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattload.session.forecast.NOTED_S", 0)
+    assert main([*folders, "--plan", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["runs"] == ["a", "b"]
+    notes = captured.err.splitlines()
+    assert notes[:2] == ["reading the settings of 2 runs", "planning 2 runs"]
+
+
 def test_a_search_has_no_plan(folders: list[str], capsys: Captured) -> None:
     words = [*folders, "workload=unet3d", "sweep=accelerators", "--plan"]
     assert main(words) == 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wattload.core.errors import ConfigError
 from wattload.core.settings import shown
 from wattload.run.compose import compose, composition, defaults_of
-from wattload.run.config_groups import Composed
+from wattload.run.config_groups import Composed, compose_config
 from wattload.session.axes import labelled, read_axes
 from wattload.session.loop import different_runs
 from wattload.session.schedule import names_of
@@ -32,7 +32,7 @@ def print_configuration(
         compose(run)  # what is printed is valid
         if name:
             sys.stdout.write(f"--- # {name}\n")
-        node = _selected(_of_kind(composition(run), kind), package)
+        node = _selected(_of_kind(compose_config(run), kind), package)
         if package not in (None, "_global_"):
             sys.stdout.write(f"# @package {package}\n")
         is_value = not OmegaConf.is_config(node)

@@ -25,6 +25,7 @@ from wattload.run.config_groups import (
     EXPERIMENT,
     Composed,
     compose_config,
+    compose_run,
     compose_values,
     defaults_list,
     group_choices,
@@ -93,6 +94,8 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
 def composition(overrides: Sequence[str]) -> Composed:
     """Return what the overrides compose, values not resolved and not checked against each other.
 
+    Hydra's own part lacks those that only set values.
+
     Raises:
         ConfigError: as for ``compose``, but for a missing value.
     """
@@ -101,7 +104,7 @@ def composition(overrides: Sequence[str]) -> Composed:
     _refuse_additions(overrides)
     _refuse_half_scales(overrides)
     with explaining(overrides):
-        return compose_config(tuple(overrides))
+        return compose_run(tuple(overrides))
 
 
 def experiment_of(overrides: Sequence[str]) -> Experiment | None:

@@ -150,7 +150,7 @@ def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-@lru_cache(maxsize=64)  # a session composes each run to plan it, and again to make it
+@lru_cache(maxsize=64)
 def compose_config(overrides: tuple[str, ...]) -> Composed:
     """Return the composed configuration, which is shared."""
     from hydra import compose as hydra_compose
@@ -174,6 +174,37 @@ def compose_config(overrides: tuple[str, ...]) -> Composed:
     refuse_resolvers(OmegaConf.to_container(hydra.sweeper), "hydra.sweeper", used)
     refuse_changed(_hydra_values(hydra), _hydra_values(compose_config(()).hydra))
     return Composed(config, hydra, used)
+
+
+@lru_cache(maxsize=64)
+def compose_run(overrides: tuple[str, ...]) -> Composed:
+    """Return what ``compose_config`` does, but for Hydra's own part, in a tenth of the time.
+
+    The runs of a sweep differ in values alone: what Hydra composes of the other overrides is kept,
+    and the values are set in a copy, as Hydra does last.
+    """
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    texts = [text for text in overrides if _is_value(text)]
+    values = OverridesParser.create().parse_overrides([_quoted(text) for text in texts])
+    if any(value.is_sweep_override() for value in values):
+        return compose_config(overrides)
+    composed = compose_config(tuple(text for text in overrides if text not in texts))
+    config = copy.deepcopy(composed.config)
+    ConfigLoaderImpl._apply_overrides_to_config(values, config)
+    plain = OmegaConf.to_container(config)
+    refuse_foreign_classes(flat(plain, ""))
+    refuse_resolvers(plain, "", ())
+    return composed._replace(config=config)
+
+
+def _is_value(override: str) -> bool:
+    """Return whether an override sets a value, and so can't change what else is composed."""
+    key = key_of(override)
+    is_setting = key.partition(".")[0] in RunConfig.__dataclass_fields__
+    return is_setting and ("." in key or key not in groups()) and not set(key) & set("/@:")
 
 
 @lru_cache(maxsize=64)

@@ -5,24 +5,31 @@ A session that can't succeed is refused here, with all reasons at once.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from wattload.core.errors import ConfigError
-from wattload.results.quantity import listed
+from wattload.results.quantity import counted, listed
 from wattload.run.hosts import Faults
+from wattload.run.launcher import is_first_rank
 from wattload.run.lifecycle import Preview, preview_run
-from wattload.run.process import ProcessContext
+from wattload.run.process import ProcessContext, Reporter
 from wattload.session.schedule import Outlook
 
 if TYPE_CHECKING:
     from wattload.core.storage.targets import Target
     from wattload.run.preflight import WriteLedger
     from wattload.session.schedule import Point, Schedule
+
+T = TypeVar("T")
+
+NOTED_S = 2.0
+"""Seconds before a session's first run that pass in silence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,9 @@ def preview_parts(process: ProcessContext, points: Sequence[Point]) -> tuple[Par
     """
     parts, prepared = [], set()
     arms = {point.overrides: point.arm for point in points}
-    for overrides, runs in Counter(point.overrides for point in points).items():
+    counts = Counter(point.overrides for point in points)
+    for overrides in noted_if_slow(counts, process.reporter, "planning"):
+        runs = counts[overrides]
         preview = preview_run(process, overrides)
         plan, config = preview.plan, preview.config
         data = repr((config.workload, config.target, plan.data_bytes))
@@ -67,6 +76,16 @@ def preview_parts(process: ProcessContext, points: Sequence[Point]) -> tuple[Par
             Part(preview=preview, arm=arms[overrides], runs=runs, preparations=preparations)
         )
     return tuple(parts)
+
+
+def noted_if_slow(runs: Collection[T], reporter: Reporter, what: str) -> Iterator[T]:
+    """Yield each run of a session; one note of rank 0 says what takes longer than ``NOTED_S``."""
+    begun_s, is_quiet = time.monotonic(), is_first_rank()
+    for run in runs:
+        if is_quiet and time.monotonic() - begun_s >= NOTED_S:
+            is_quiet = False
+            reporter.note(f"{what} {counted(len(runs), 'run')}")
+        yield run
 
 
 def planned_writes(process: ProcessContext, parts: Sequence[Part]) -> WriteLedger:

@@ -28,6 +28,7 @@ from wattload.session.accelerator_search import AcceleratorSearch, plan_search
 from wattload.session.axes import labelled, makes_arms, read_axes
 from wattload.session.forecast import (
     Part,
+    noted_if_slow,
     outlook_of,
     planned_writes,
     preview_parts,
@@ -178,7 +179,8 @@ def _read(
     """
     axes = read_axes(overrides, multirun=multirun)
     combinations = list(labelled(axes))
-    composed = [compose(combination) for combination in combinations]  # fail before the first run
+    runs = noted_if_slow(combinations, reporter, "reading the settings of")
+    composed = [compose(run) for run in runs]  # fail before the first run
     first = composed[0][0]
     if first.interleaves:
         command = ("wattload", "run", *(["-m"] if multirun else []), *overrides)
