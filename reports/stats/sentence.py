@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -280,11 +281,13 @@ def _ranked(row: VerdictRow, *, has_figures: bool) -> str:
         return f"no difference in speed shown{figures}"
     than = [
         f"{ratio_text(max(each.ratio, 1 / each.ratio))}{TIMES} as fast as {_name(arm)}"
-        for arm, each in ahead.items()
+        for arm, each in itertools.islice(ahead.items(), _NAMED_MAX)
     ]
+    if len(ahead) > _NAMED_MAX:
+        than.append(f"faster than {counted(len(ahead) - _NAMED_MAX, 'more arm')}")
     level = _some([_name(arm) for arm in others if arm not in ahead])
     return (
-        f"{_name(best)} is {_some(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
+        f"{_name(best)} is {listed(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
         f"{f', no difference from {level} shown' if level else ''}"
     )
 

@@ -131,7 +131,8 @@ class VerdictRow:
     ``energies`` and ``efficiencies`` of ``energy_phase``, at the same point; ``devices`` are
     energies of other named devices, such as GPUs, for the same work. ``limits`` has per arm what
     limits its rate; ``drive_limited`` are the arms whose rate their drive limits.
-    ``ranking`` has three arms or more from the fastest to the slowest, and no winner. ``at`` is
+    ``ranking`` has the arms of a page of three or more from the fastest to the slowest, and no
+    winner. ``at`` is
     the point of a sweep that the row shows, ``place`` that point alone. ``work`` is the unit of
     work of its rate, such as an epoch; it is empty without equal work. ``scatter`` is which arm's
     runs scatter most, ``None`` below 5 %. ``counts`` is which means lack valid runs, empty where
@@ -420,7 +421,7 @@ def _verdict_row(
     limits = {arm: limit(point.rate, point.compared.arms.get(arm, ())) for arm in arms}
     rates, energies = rate_bars(point, rate_scale), energy_bars(point, energy_scale)
     is_pair = point.group.is_pair
-    is_ranked = len(arms) > 2  # noqa: PLR2004 - two have a winner
+    is_ranked = len(arms) > 1 and not is_pair
     barred = _unlike(subject, point) if is_ranked else ""
     return VerdictRow(
         group=point.group,

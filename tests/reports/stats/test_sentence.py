@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.reports.gpu_reads import reads_run
+from tests.reports.random_reads import random_run
 from tests.reports.sessions import session, simulated, turn
 from tests.reports.stats.test_excluded_energies import pairs, unchecked
 from tests.reports.stats.test_summary import FAST, REAL, SLOW
-from wattload.core.power import Evidence
+from wattload.core.power import Evidence, Scope
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.sentence import finding
@@ -208,6 +209,12 @@ def test_of_three_arms_the_fastest_is_compared_with_each() -> None:
     assert said(few).startswith("Unet3D: no difference shown (3 runs each, 5 needed; GB/s read: B")
 
 
+def test_two_of_three_arms_are_compared_as_three_are() -> None:
+    runs = session({"A": SLOW, "B": FAST, "C": SLOW}, **REAL)
+    runs += session({"A": SLOW, "B": FAST}, workload="dlrm", session="other", **REAL)
+    assert "; DLRM: B is 2.40x as fast as A, with 192 MB/s of TSV; " in said(runs)
+
+
 def test_energies_of_three_arms_are_not_compared() -> None:
     rates = {"A": SLOW, "B": FAST, "C": [1.5e9] * 8}
     assert said(session(rates, **REAL)).endswith(
@@ -232,6 +239,8 @@ def test_of_many_arms_the_first_are_named() -> None:
     runs = [turn(f"arm {number}", 0, 1e9 + 1e8 * number) for number in range(30)]
     assert said(runs).count("arm ") == 4
     assert "(1 run each, 5 needed; GB/s read: arm 29 3.90, " in said(runs)
+    rates = {f"arm {place}": [rate * 0.8**place for rate in FAST] for place in range(6)}
+    assert "2.44x as fast as arm 4 and faster than 1 more arm, with " in said(session(rates))
 
 
 def test_one_arm_has_its_figures() -> None:
@@ -239,6 +248,15 @@ def test_one_arm_has_its_figures() -> None:
     assert said(alone) == "Unet3D: 2.40 GB/s read, 16.2 J per epoch, mean of 8 runs."
     assert said(alone[:1]) == "Unet3D: 2.40 GB/s read, 16.1 J per epoch, one run."
     assert said(session({"A": FAST[:1]})) == "Unet3D: 2.40 GB/s read, energy not measured, one run."
+
+
+def test_where_only_a_gpu_was_measured_the_drive_is_named() -> None:
+    made = random_run(requester="gpu")
+    power = made.record.power
+    own = [each for each in power.energy if each.scope is not Scope.DRIVE]
+    power = power.model_copy(update={"energy": tuple(own)})
+    alone = replace(made, record=made.record.model_copy(update={"power": power}))
+    assert said([alone]).endswith(" reads/s, drive energy not measured, one run.")
 
 
 def test_a_run_that_failed_has_no_figure() -> None:
