@@ -125,6 +125,12 @@ def test_files_of_a_lab_are_named_where_they_replace_ours_and_are_recorded(
         ),
         (
             "experiment/own",
+            "# @package _global_\nhydra: {sweeper: {params: {label: '${hydra.job.id},b'}}}",
+            ["-m", "workload=null", "experiment=own"],
+            "hydra.sweeper.params.label has an invalid reference: ",
+        ),
+        (
+            "experiment/own",
             "# @package _global_\nlabel: '${seed'",
             ["workload=null", "experiment=own"],
             "label must be text",

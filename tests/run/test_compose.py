@@ -206,6 +206,7 @@ def test_scale_changes_counts_and_nothing_else() -> None:
             "label=${oc.env:HOME}",
             ["label can't be '${oc.env:HOME}': what it reads, such as a pass"],
         ),
+        ("loader=${oc.env:HOME}", ["loader must be one of arrow,", "got '${oc.env:HOME}'"]),
         ("target.path=[/a,'${oc.${label}:HOME}']", ["target.path[1] can't be '${oc.${label}:HOME"]),
         ("load._partial_=true", ["load._partial_ is not a setting, as each option has its own"]),
         ("_recursive_=false", ["_recursive_ is not a setting, as each option has its own class"]),

@@ -118,10 +118,12 @@ def experiment_of(overrides: Sequence[str]) -> Experiment | None:
     known = group_choices(overrides, config_folders(overrides))
     chosen = [t for t in overrides if t in known or key_of(t) in (EXPERIMENT, SEARCH_PATH)]
     composed = composition(chosen)
-    return Experiment(
-        swept={
+    with explaining(chosen):
+        swept = {
             str(key): str(value) for key, value in (composed.hydra.sweeper.params or {}).items()
-        },
+        }
+    return Experiment(
+        swept=swept,
         is_sweep=composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN",
         chosen=frozenset(defaults_list(tuple(chosen)).overrides.override_choices),
     )
@@ -147,7 +149,7 @@ def _refuse_malformed(overrides: Sequence[str]) -> None:
         is_removal = text.startswith("~") and len(text) > 1 and "/" not in text
         if not key.strip() or not (equals or is_removal):
             raise ConfigError(f"malformed override {shown(text)}; {meant(text)}")
-        if value.strip().startswith("{") and key.strip() in groups():
+        if value.strip().startswith(("{", "${")) and key.strip() in groups():
             raise ConfigError(
                 f"{key} must be one of {', '.join(options(key.strip()))}, got {shown(value)}; "
                 f"its settings are set one by one, as {key}.KEY=VALUE"
