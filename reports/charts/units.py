@@ -23,7 +23,9 @@ BINS_MIN = 4
 """Fewer bins show when bytes were counted, not how a unit of work went."""
 _TICKS = 6
 
-_HEIGHT, _LANE, _LANE_GAP = 150, 20, 8
+_HEIGHT, _LANE, _LANE_GAP = 150, 21, 8
+_LETTER_GAP = 12
+"""Pixels between the letters at the ends of lines that are almost as high."""
 _HEADROOM = 1.12
 _AT_END = 0.7
 """From this share of the width on, words stand at the end of their strip."""
@@ -36,7 +38,7 @@ class UnitTrack:
     """A unit of work of an arm: its mean rate, in the unit of the chart, and how long it takes.
 
     ``edges_s`` from the start of the unit, (n + 1,), and ``rates``, (n,), are those of one run;
-    ``None`` if no trace counts what the rate does. ``energy`` is that of a unit, in words.
+    ``None`` if no trace counts what the rate does. ``energy`` is that of a unit, with its unit.
     """
 
     letter: str
@@ -84,6 +86,8 @@ def unit_figure(
         frame.line([0, end], [track.rate] * 2, role, f"{track.letter} mean", width=3.2)
         frame.line([end, end], [0, frame.y.high], role, dash="2 3", width=1)
         _draw_lane(frame, track, index * _LANE, unit, has_letter=len(tracks) > 1)
+    if len(tracks) > 1:
+        _draw_letters(frame, tracks)
     said = "; ".join(f"{track.letter} {track.words(unit)}".strip() for track in tracks)
     return Figure(
         name=name,
@@ -106,6 +110,18 @@ def unit_figure(
     )
 
 
+def _draw_letters(frame: Frame, tracks: Sequence[UnitTrack]) -> None:
+    """Print each arm's letter at the end of its bold line, one under the other by their rates."""
+    ranked, at = sorted(tracks, key=lambda track: -track.rate), 0.0
+    for index, track in enumerate(ranked):
+        lowest = _HEIGHT - _LETTER_GAP * (len(ranked) - 1 - index)
+        at = min(max((1 - frame.y.share(track.rate)) * _HEIGHT, at), lowest)
+        end, look = share_of(frame.x.share(track.seconds)), ' class="halo" dx="4" font-weight="700"'
+        role = arm_role(track.letter)
+        frame.over(text(end, frame.top + at + 4, track.letter, role=role, more=look))
+        at += _LETTER_GAP
+
+
 def _draw_lane(frame: Frame, track: UnitTrack, top: float, unit: str, *, has_letter: bool) -> None:
     """Draw how long a unit takes as a strip, with what its end says under it."""
     share = frame.x.share(track.seconds)
@@ -113,7 +129,7 @@ def _draw_lane(frame: Frame, track: UnitTrack, top: float, unit: str, *, has_let
         f'<rect class="fixed" x="0" y="{top + 3:g}" width="{share_of(share)}" height="3" '
         f'fill="{light(arm_role(track.letter))}"/>'
     )
-    words, y, look = track.words(unit), top + 18, ' class="fixed" font-weight="700"'
+    words, y, look = track.words(unit), top + 17, ' class="fixed" font-weight="700"'
     if has_letter:
         words = f"{track.letter}  {words}"
     if share >= _AT_END:

@@ -281,7 +281,7 @@ def _unit_figure(
     """Return the rate of each arm over one unit of work, or over all of it without a unit."""
     scale, work = scale_of_rates(point), _unit(subject, point)
     runs, count = _drawn_runs(subject, point), work.count if work is not None else 1.0
-    tracks = []
+    tracks, (energies, of_energies) = [], _energies(point, count)
     for bar in bars.bars:
         seconds = unit_seconds(point, bar.arm, count)
         if bar.value is not None and seconds and bar.arm in runs:
@@ -294,7 +294,7 @@ def _unit_figure(
                     seconds=math.exp(mean_log(seconds)),
                     edges_s=edges_s,
                     rates=None if rates is None else rates / scale.factor,
-                    energy=_energy_text(point, bar.arm, count),
+                    energy=energies.get(bar.arm, ""),
                 )
             )
     named = work if work is not None else _only_unit(point)
@@ -309,12 +309,13 @@ def _unit_figure(
     is_single = max(len(bar.marks) for bar in bars.bars) == 1
     means = "the mean" if is_single else "means of all runs, as in the ratios"
     caption = [f"Bold: {means}; the area under a bold line is the work."]
+    caption.append(of_energies)
     if any(track.rates is not None for track in tracks):
         of = f"one {work.name} of about mean length, of " if work is not None else ""
         run = "the run" if is_single else "the arm's run of median rate"
         caption.append(f"Thin: {of}{run}, in bins of 0.1{UNIT_SPACE}s or more.")
-    unit = scale.unit if point.verb else bars.title
-    return unit_figure("first-unit", f"{title}: {finding}", unit, tracks, " ".join(caption))
+    unit, text = scale.unit if point.verb else bars.title, " ".join(filter(None, caption))
+    return unit_figure("first-unit", f"{title}: {finding}", unit, tracks, text)
 
 
 def _drawn_runs(subject: Subject, point: ShownPoint) -> Mapping[str, Run]:
@@ -370,18 +371,23 @@ def _traced(run: Run, point: ShownPoint, row: Row, count: float) -> tuple[Array,
     return found[0] - found[0][0], found[1]
 
 
-def _energy_text(point: ShownPoint, arm: str, count: float) -> str:
-    """Return the energy of a unit of work in the phases of the rate; empty if it is unknown."""
+def _energies(point: ShownPoint, count: float) -> tuple[Mapping[str, str], str]:
+    """Return the energy of a unit of work in the phases of the rate, by arm, and a caption.
+
+    They are of one kind: for the work where an arm has that, else in the window, which the caption
+    says where the page's other energies are for the work.
+    """
     if not view_named(point.group.workload).has_size:
-        return ""
+        return {}, ""
     names = (FOR_WORK, IN_WINDOW) if point.is_for_work else (IN_WINDOW,)
     for name in names:
         found = point.rows.get(f"{name}, {point.phase}")
-        centre = found.centres.get(arm) if found is not None else None
-        if centre is not None:
-            in_window = " in the window" if name == IN_WINDOW and point.is_for_work else ""
-            return f"{quantity(centre / count, Unit.JOULES, 3)}{in_window}"
-    return ""
+        known = {arm: each for arm, each in found.centres.items() if each} if found else {}
+        if known:
+            texts = {arm: quantity(each / count, Unit.JOULES, 3) for arm, each in known.items()}
+            is_other = point.is_for_work and name == IN_WINDOW
+            return texts, "Energies are in the window." if is_other else ""
+    return {}, ""
 
 
 def _listed(tracks: Sequence[Drawn], text: Callable[[Drawn], str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tarfile
 from dataclasses import dataclass
@@ -111,6 +112,22 @@ def test_ceilings_are_no_arms_of_the_first_chart(page: Page) -> None:
     cells = {cell.text for row in page.figures[0].table.rows for cell in row}
     assert not names & cells
     assert not names & {*page.subject.arms}
+
+
+def test_bold_lines_are_named_at_their_ends_in_the_order_of_their_heights(page: Page) -> None:
+    found = re.findall(r'y="([\d.]+)"[^>]* class="halo" dx="4"[^>]*>([A-F])<', page.figures[0].svg)
+    if "a unit, s" not in {column.title for column in page.figures[0].table.columns}:
+        assert not found
+        return
+    heights = [float(y) for y, _ in found]
+    ranked = sorted(page.rates.bars, key=lambda bar: -(bar.value or 0))
+    assert [letter for _, letter in found] == [bar.letter for bar in ranked]
+    assert all(below - above >= 12 for above, below in itertools.pairwise(heights))
+
+
+def test_the_words_over_a_unit_fit_a_phone(page: Page) -> None:
+    words = re.findall(r'font-weight="700">(A  [^<]*/s, [^<]*)<', page.figures[0].svg)
+    assert all(len(each) <= 32 for each in words)
 
 
 def test_the_caption_explains_what_strips_show_and_how_late_readings_are(page: Page) -> None:
