@@ -10,6 +10,7 @@ import pytest
 from tests.docs.commands import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
+FINDING = re.compile(r"\ANo difference[^.(]*\([^)]*\)")
 SOURCES = ("wattload", "workloads", "loaders", "power", "reports")
 MESSAGES = {
     message
@@ -24,6 +25,23 @@ def test_every_message_is_printed_by_the_code(message: str) -> None:
     """Its parts, between what differs, are parts of a text in the code, in this order."""
     parts = (re.escape(part.strip()) for part in message.split("...") if part)
     assert re.search('[^"]*'.join(parts), _texts())
+
+
+def test_the_findings_without_a_winner_are_found_as_they_are_printed() -> None:
+    """With other numbers. Places such as "at 8 threads" follow the text that the page has."""
+    listed = _masked(PAGE.read_text("utf-8"))
+    goldens = [path.read_text("utf-8") for path in (ROOT / "tests/reports/goldens").glob("*.txt")]
+    found = {_masked(match) for text in goldens for match in FINDING.findall(text)}
+    assert found
+    for finding in found:
+        before, _, shortage = finding.partition("(")
+        assert before in listed
+        assert f"({shortage}" in listed
+
+
+def _masked(text: str) -> str:
+    """Return a text with other numbers, and with nouns in the plural."""
+    return re.sub(r"\b(pair|run)\b", r"\1s", re.sub(r"\d+", "#", text.replace("\u00a0", " ")))
 
 
 @cache
