@@ -33,12 +33,12 @@ def test_a_deleted_current_folder_is_one_sentence(
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
-        ("reprot", "unknown command reprot; did you mean report? commands: run, devices, "),
-        ("bogus", "unknown command bogus; commands: run, devices, "),
+        ("reprot", "unknown command reprot; did you mean report? wattload --help lists the commands"),
+        ("bogus", "unknown command bogus; wattload --help lists the commands"),
         ("scale=demo", "scale=demo is a setting, not a command; did you mean wattload run scale="),
     ],
 )
-def test_an_unknown_command_is_answered_with_those_there_are(
+def test_an_unknown_command_is_answered_with_the_nearest_and_where_all_are_listed(
     word: str, answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([word]) == 2

@@ -58,8 +58,8 @@ def _unknown(word: str) -> Exception:
     if "=" in word:
         return ConfigError(f"{word} is a setting, not a command; did you mean wattload run {word}?")
     near = difflib.get_close_matches(word, COMMANDS, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return ConfigError(f"unknown command {word}; {meant}commands: {', '.join(COMMANDS)}")
+    meant = f" did you mean {near[0]}?" if near else ""
+    return ConfigError(f"unknown command {word};{meant} wattload --help lists the commands")
 
 
 def _command(name: str, argv: Sequence[str]) -> int:
