@@ -407,7 +407,7 @@ def is_in(name: str, phase: str) -> bool:
 
 
 def rate_bars(point: ShownPoint, scale: Scale) -> Bars:
-    row, missing = point.rate, NO_VALID_RUN
+    row, missing = point.rate, "no rate" if point.records else NO_VALID_RUN
     if row is None:
         return _bars(point, None, "rate", scale.shown, missing)
     notes = [each.note for own in row.figures.values() for each in own if each.valid and each.note]

@@ -33,7 +33,10 @@ def test_a_deleted_current_folder_is_one_sentence(
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
-        ("reprot", "unknown command reprot; did you mean report? wattload --help lists the commands"),
+        (
+            "reprot",
+            "unknown command reprot; did you mean report? wattload --help lists the commands",
+        ),
         ("bogus", "unknown command bogus; wattload --help lists the commands"),
         ("scale=demo", "scale=demo is a setting, not a command; did you mean wattload run scale="),
     ],

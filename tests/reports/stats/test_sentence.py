@@ -53,6 +53,14 @@ def test_a_tie_is_told_as_the_same() -> None:
     assert text == "The same speed and energy within 3 %."
 
 
+def test_valid_runs_of_a_job_without_a_rate_have_no_finding_of_speed() -> None:
+    runs = [
+        replace(run, record=run.record.model_copy(update={"metrics": ()}))
+        for run in session({"A": FAST, "B": SLOW}, **REAL)
+    ]
+    assert said(runs) == "A uses 62 % less energy, speed not measured (no rate)."
+
+
 def test_within_the_noise_no_difference_is_shown() -> None:
     text = said(session({"A": NOISY, "B": NOISY[::-1]}))
     assert text.startswith("No difference in speed shown (± ")
