@@ -12,7 +12,7 @@ from wattload.core.units import NS_PER_S, Unit
 from wattload.reports.blocks import Cell, Figure, Table, columns, row
 from wattload.reports.charts.plot import Axis, Frame, round_ticks, second_axis
 from wattload.reports.charts.themes import arm_role
-from wattload.reports.charts.timeline import Track
+from wattload.reports.charts.tracks import Track
 from wattload.reports.runs.phases import CommonClock
 from wattload.results.quantity import (
     MISSING,

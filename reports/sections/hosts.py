@@ -8,7 +8,8 @@ from wattload.core.power import Evidence
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Cell, Heading, Paragraph, Section, Table, listing
-from wattload.reports.charts.timeline import Track, hosts_figure
+from wattload.reports.charts.timeline import hosts_figure
+from wattload.reports.charts.tracks import Track
 from wattload.reports.runs.energy import Energy, energy_text, power_text
 from wattload.reports.runs.hosts import (
     SAME_RATE_SHARE,

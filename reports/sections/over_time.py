@@ -12,7 +12,8 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.blocks import Block, Figure, FigureRow
 from wattload.reports.charts.sweeps import rates_figure
-from wattload.reports.charts.timeline import Track, has_power, make_track, power_figure, rate_figure
+from wattload.reports.charts.timeline import power_figure, rate_figure
+from wattload.reports.charts.tracks import Track, has_power, make_track
 from wattload.reports.charts.units import (
     BINS_MAX,
     BINS_MIN,

@@ -23,7 +23,8 @@ from wattload.reports.blocks import (
 )
 from wattload.reports.charts.lines import PERCENTILES
 from wattload.reports.charts.scatter import make_scatter, scatter_figure
-from wattload.reports.charts.timeline import make_track, power_figure, rate_figure
+from wattload.reports.charts.timeline import power_figure, rate_figure
+from wattload.reports.charts.tracks import make_track
 from wattload.reports.runs.energy import Energy, energy_text, phase_energies, whole_energy
 from wattload.reports.runs.load import DETAILED_RUNS, Run
 from wattload.reports.runs.phases import Phase, depth, parents, phases_of

@@ -32,7 +32,7 @@ from wattload.reports.charts.steps import (
     step_panels_figure,
     supply_figure,
 )
-from wattload.reports.charts.timeline import Track
+from wattload.reports.charts.tracks import Track
 from wattload.reports.runs.energy import phase_energies, scope_energy_j
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.conditions import compared_group

@@ -38,7 +38,8 @@ from wattload.reports.charts.lines import (
     verdict,
 )
 from wattload.reports.charts.sweeps import PANELS_MAX, means_figure, rates_figure, tails_figure
-from wattload.reports.charts.timeline import Track, power_figure, rate_figure
+from wattload.reports.charts.timeline import power_figure, rate_figure
+from wattload.reports.charts.tracks import Track
 from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import Phase, leading
 from wattload.reports.sections.loads import load_blocks, load_statements, loaded_blocks

@@ -17,13 +17,8 @@ from tests.records import Scenario, cluster_of, make_cluster, of_windows, write_
 from tests.reports.conftest import arm, one
 from wattload.core.record.energy import SensorRecord
 from wattload.reports.charts.themes import light
-from wattload.reports.charts.timeline import (
-    energy_figure,
-    hosts_figure,
-    make_track,
-    power_figure,
-    rate_figure,
-)
+from wattload.reports.charts.timeline import energy_figure, hosts_figure, power_figure, rate_figure
+from wattload.reports.charts.tracks import make_track
 from wattload.reports.runs.energy import phase_energies
 from wattload.reports.runs.load import Run, load_runs
 from wattload.reports.runs.timeline import Strip
