@@ -163,7 +163,10 @@ def _note(every: Sequence[Cost]) -> str:
             "difference, that of its ratio."
         )
     if any(len(cost.idling) > 1 for cost in every):
-        parts.append("Under a figure with idle power: the range over the runs.")
+        parts.append(
+            "Under a figure with idle power: the range over the runs, without the uncertainty of "
+            "meters."
+        )
     return " ".join(parts)
 
 
