@@ -20,6 +20,7 @@ EXCEPTIONS = {
     ("loaders/dlio/harness.py", "symlink_to"): "in a private folder of tempfile",
     ("loaders/dlio/program.py", "open"): "the output of a program, in a folder of ours",
     ("power/sampler/service.py", "unlink"): "the socket",
+    ("reports/render/card.py", "write_text"): "in a private folder of tempfile",
     ("reports/render/output.py", "unlink"): "a file of its own, made exclusively",
     ("wattload/core/interrupts.py", "unlink"): "shared memory that this process has mapped",
     ("power/sampler/client.py", "open"): "the null device, if there is no place for a log",
