@@ -152,6 +152,38 @@ def test_files_of_a_lab_are_named_where_they_replace_ours_and_are_recorded(
         ("experiment/own", "label: x", ["experiment=own"], "own.yaml must begin with the line # @"),
         (
             "experiment/own",
+            "defaults: [override /workload: 'null']\nworkload: {}",
+            ["experiment=own"],
+            "experiment/own.yaml must begin with the line # @package _global_",
+        ),
+        (
+            "experiment/own",
+            "# @package _global_\nscale: demo\nload: busy",
+            ["workload=null", "experiment=own"],
+            "experiment/own.yaml: load is a group, so it can't be set to a value: write "
+            "`- override /load: busy` under defaults:; scale is a group",
+        ),
+        (
+            "experiment/own",
+            "# @package _global_\ndefaults: [override /workload: checkpoint]\n"
+            "workload: {checkpoint_cuont: 3}",
+            ["experiment=own"],
+            "unknown setting workload.checkpoint_cuont; did you mean workload.checkpoint_count?",
+        ),
+        (
+            "own",
+            "",
+            ["workload=null", "experiment=own"],
+            "lab/experiment/own.yaml; move own.yaml to ",
+        ),
+        (
+            "experiment/own",
+            "",
+            ["workload=null", "experiment=lab/experiment/own.yaml"],
+            "name it as --config-dir lab experiment=own",
+        ),
+        (
+            "experiment/own",
             "# @package _global_\nhydra: {run: {dir: /x}}",
             ["experiment=own"],
             "hydra.run.dir can't be set: wattload names the folder of each run itself",

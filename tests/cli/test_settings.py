@@ -10,6 +10,7 @@ from wattload.cli.main import dispatch
 from wattload.cli.settings import LISTED_GROUPS, general_settings, option_settings, options_of
 from wattload.core.errors import ConfigError
 from wattload.run.compose import compose
+from wattload.run.config_errors import OF_FIO
 from wattload.run.config_groups import options
 
 COMMANDS = ("run", "datagen")
@@ -133,6 +134,32 @@ def test_without_a_workload_the_workloads_are_listed(command: str) -> None:
 def test_every_setting_is_checked_whatever_uses_it(override: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"^{sentence}"):
         compose(["workload=null", "target.path=/mnt", *override.split()])
+
+
+@pytest.mark.parametrize(
+    ("workload", "word", "instead"),
+    [
+        ("unet3d", "bs=4k", "loader.block_bytes"),
+        ("unet3d", "rw=randread", "workload="),
+        ("unet3d", "direct=1", "loader=direct"),
+        ("gpu_read", "numjobs=4", "workload.threads"),
+        ("random_write", "size=1G", "workload.range_bytes"),
+        ("random_write", "runtime=60", "workload.duration_s is a setting of workload=gpu_random_r"),
+    ],
+)
+def test_an_option_of_fio_is_answered_with_the_setting_for_it(
+    workload: str, word: str, instead: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^unknown setting \w+; .*{instead}"):
+        compose([f"workload={workload}", "target.path=/mnt", word])
+
+
+def test_the_settings_for_options_of_fio_exist() -> None:
+    names = {row.name for row in general_settings()} | {"workload"}
+    for group in ("workload", "loader"):
+        names |= {row.name for option in options(group) for row in option_settings(group, option)}
+    meant = {each for settings in OF_FIO.values() for each in settings if "=" not in each}
+    assert meant - names == set()
 
 
 @pytest.mark.parametrize(

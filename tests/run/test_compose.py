@@ -212,7 +212,10 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("_recursive_=false", ["_recursive_ is not a setting, as each option has its own class"]),
         ("power.replay.path=x.csv", ["while power.replay is null; add power=replay"]),
         ("power.quarch.nope=1", ["power.quarch is null; add power=quarch"]),
-        ("target.max_write_bytes=10GB", ["must be an integer in bytes, or null, got '10GB'"]),
+        (
+            "target.max_write_bytes=10GB",
+            ["an integer in bytes (e.g. 16384), or null, got '10GB'"],
+        ),
         ("power.idle_s=10s", ["must be a number in s, or null, got '10s'"]),
         ("power.period_s=1e400", ["power.period_s must be a finite number"]),
         ("runs=", ["runs must be a folder, got ''"]),

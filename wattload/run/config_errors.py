@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload.core.errors import ConfigError
@@ -17,6 +18,7 @@ from wattload.run.config_groups import (
     PACKAGES,
     all_keys,
     compose_config,
+    defaults_list,
     group_choices,
     groups,
     has_setting,
@@ -30,6 +32,21 @@ LEAST_LIKENESS = 0.65
 """How alike an unknown setting and a suggested one are at least, from 0 to 1."""
 WORD_WEIGHT = 0.9
 """How much the likeness of one word of a name counts, compared with that of all of it."""
+
+OF_FIO: Mapping[str, tuple[str, ...]] = {
+    "bs": ("loader.block_bytes", "workload.block_bytes"),
+    "direct": ("loader=direct",),
+    "directory": ("target.path",),
+    "filename": ("target.path",),
+    "iodepth": ("loader.queue_depth", "workload.queue_depth"),
+    "numjobs": ("loader.workers", "loader.threads", "workload.threads"),
+    "runtime": ("workload.duration_s", "workload.epochs", "workload.rounds"),
+    "rw": ("workload",),
+    "size": ("workload.file_bytes", "workload.file_count", "workload.range_bytes"),
+}
+"""Options of fio, and the settings that take their place; a workload or loader has some of them."""
+
+_UNPACKAGED = "must begin with the line # @package _global_"
 
 
 @contextmanager
@@ -99,20 +116,39 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _fault_in_file(error: Exception, overrides: Sequence[str]) -> str:
     """Return the sentence on a setting in a file; empty if the error is none of that kind."""
     found = re.match(
-        r"In '([^']+)': (\w+) raised while composing config:\n(.*)\n +full_key: (\S+)", str(error)
+        r"In '([^']+)': (\w+) raised while composing config:\n(.*)\n +full_key: (\S*)", str(error)
     )
     if found is None:
-        return ""
+        packaged = re.match(rf"In '([^']+)': Could not override '[^']+@{EXPERIMENT}\.", str(error))
+        return f"{packaged.group(1)}.yaml {_UNPACKAGED}" if packaged else ""
     file, kind, fault, key = found.groups()
     if key == EXPERIMENT:
-        return f"{file}.yaml must begin with the line # @package _global_"
+        return f"{file}.yaml {_UNPACKAGED}"
+    if not key and (explained := _groups_as_values(file, overrides)):
+        return f"{file}.yaml: {explained}"
     if key.startswith("hydra."):
         reason = hydra_refusal(key)
     elif kind == "ConfigKeyError":
         reason = unknown_setting(key, overrides)
     else:
-        reason = f"{_explain_type(key, ()) or key}: {fault}"
+        others = [text for text in overrides if key_of(text) != key]
+        reason = f"{_explain_type(key, others) or key}: {fault}"
     return f"{file}.yaml: {reason}"
+
+
+def _groups_as_values(file: str, overrides: Sequence[str]) -> str:
+    """Return the sentence on groups that a file sets to a value; empty if it sets none so."""
+    import yaml
+
+    paths = [folder / f"{file}.yaml" for folder in config_folders(overrides)]
+    path = next(filter(Path.is_file, paths), None)
+    values = yaml.safe_load(path.read_text()) if path else {}
+    return "; ".join(
+        f"{group} is a group, so it can't be set to a value: write `- override /{group}: "
+        f"{values[group]}` under defaults:"
+        for group in groups()
+        if isinstance(values.get(group), str)
+    )
 
 
 def _explain_null(overrides: Sequence[str]) -> str:
@@ -168,10 +204,11 @@ def _wanted(node: Any, unit: str) -> str:  # noqa: ANN401 - a node of OmegaConf
         StringNode,
     )
 
+    in_unit = f" in {unit}" if unit else ""
     kinds: dict[type, str] = {
         BooleanNode: "true or false",
-        IntegerNode: f"an integer in {unit}" if unit else "an integer",
-        FloatNode: f"a number in {unit}" if unit else "a number",
+        IntegerNode: f"an integer{in_unit}{' (e.g. 16384)' if unit == 'bytes' else ''}",
+        FloatNode: f"a number{in_unit}",
         StringNode: "text",
         ListConfig: "a list such as [a,b]",
         DictConfig: "a group of settings, which are set one by one",
@@ -230,8 +267,21 @@ def _unknown_option(text: str, overrides: Sequence[str]) -> str | None:
         kinds = ", ".join(options(group))
         return f"unknown option target={option}; use {kinds}, or did you mean target.path={option}?"
     near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
-    meant = f" did you mean {near[0]}?" if near else ""
-    return f"unknown option {group}={option};{meant} {group} can be {', '.join(known)}"
+    meant = f"did you mean {near[0]}? " if near else ""
+    hint = _misplaced(group, option, overrides) or f"{meant}{group} can be {', '.join(known)}"
+    return f"unknown option {group}={option}; {hint}"
+
+
+def _misplaced(group: str, option: str, overrides: Sequence[str]) -> str:
+    """Return how to name a file that was given as a path, or lies outside its group's folder."""
+    path = Path(option)
+    if path.suffix == ".yaml" and path.parent.name == group and path.is_file():
+        return f"name it as --config-dir {path.parent.parent} {group}={path.stem}"
+    for folder in config_folders(overrides):
+        if (folder / f"{option}.yaml").is_file():
+            place = folder / group
+            return f"there is no {place / option}.yaml; move {option}.yaml to {place}"
+    return ""
 
 
 def unknown_setting(key: str, overrides: Sequence[str]) -> str:
@@ -241,6 +291,11 @@ def unknown_setting(key: str, overrides: Sequence[str]) -> str:
     else the nearest one, else those of the group.
     """
     known = sorted(key for key in known_keys(overrides) if not key.endswith("._target_"))
+    if here := [each for each in OF_FIO.get(key, ()) if each.partition("=")[0] in known]:
+        named = [each if "=" in each or "." in each else f"{each}=" for each in here]
+        return f"unknown setting {key}; instead of fio's {key}, use {' or '.join(named)}"
+    if key in OF_FIO:
+        return f"unknown setting {key}; {_setting_of_others(OF_FIO[key][0], overrides)}"
     near = nearest_setting(key, known)
     has_same_name = near.rpartition(".")[2] == key.rpartition(".")[2]
     elsewhere = "" if has_same_name else _setting_of_others(key, overrides)
@@ -313,9 +368,24 @@ def _chosen_only(overrides: Sequence[str]) -> DictConfig:
     try:
         return compose_config((*search, *group_choices(overrides, folders))).config
     except (ConfigError, HydraException, OmegaConfBaseException):
-        return compose_config(
-            tuple(text for text in group_choices(overrides) if key_of(text) != EXPERIMENT)
-        ).config
+        return compose_config(_own_choices(overrides)).config
+
+
+def _own_choices(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the choice of an option of wattload for each group, also by or under a lab's file."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    folders = config_folders(overrides)
+    search = [text for text in overrides if key_of(text) == SEARCH_PATH]
+    try:
+        files = defaults_list((*search, *group_choices(overrides, folders))).defaults
+    except (HydraException, OmegaConfBaseException):
+        own = group_choices(overrides)
+    else:
+        own = tuple((each.config_path or "").replace("/", "=") for each in files)
+    chosen = group_choices(own)
+    return tuple(text for text in chosen if key_of(text) != EXPERIMENT)
 
 
 def meant(word: str) -> str:
