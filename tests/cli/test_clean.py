@@ -50,6 +50,8 @@ def test_a_target_without_data_stays_untouched(tmp_path: Path, capsys: Captured)
     assert list(tmp_path.iterdir()) == []
     assert main(["clean", str(tmp_path / "none")]) == 2
     assert "is not a directory" in capsys.readouterr().err
+    assert main(["clean", f"target.path={tmp_path}"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path} has no data of wattload\n"
 
 
 def test_what_is_not_ours_stays_and_is_named(tmp_path: Path, capsys: Captured) -> None:

@@ -48,6 +48,26 @@ def test_an_unknown_command_is_answered_with_the_nearest_and_where_all_are_liste
     assert answer in capsys.readouterr().err
 
 
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "\n    clean     delete wattload's data" in capsys.readouterr().err
+
+
+def test_a_list_in_an_error_has_a_line_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("wattload: no workload given; add workload=NAME")
+    assert lines[1].startswith("  checkpoint ")
+
+
+def test_an_option_without_its_value_is_answered_with_its_choices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "workload=null", "--cfg"])
+    assert capsys.readouterr().err.endswith("error: --cfg needs job, hydra or all\n")
+
+
 def test_the_configuration_of_a_sweep_is_that_of_each_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

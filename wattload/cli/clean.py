@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 _SHOWN_COUNT = 10
 
 
+def folder_of_target(word: str) -> Path:
+    """Return the directory of ``DIR`` or ``target.path=DIR``."""
+    return Path(word.removeprefix("target.path="))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", metavar="TARGET", type=Path, help="the target directory, as in target.path="
+        "target", metavar="TARGET", type=folder_of_target, help="the directory of target.path="
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -41,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if not os.path.isdir(target):  # noqa: PTH112 - Path.is_dir() raises without permission
         raise TargetError(
-            f"{target} is not a directory, or you may not enter one above it; give the target as "
-            "in target.path="
+            f"{target} is not a directory, or you may not enter one above it; name "
+            "the one that runs used, e.g. wattload clean /mnt/nvme"
         )
     cleaning = clean(target)
     if arguments.json:

@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wattload.cli.clean import folder_of_target
 from wattload.cli.findings import Answer, Finding, no, partly, show, yes
 from wattload.cli.readiness import drive_energy, headline, workload_findings, workload_refusals
 from wattload.core.clock import utc_text
@@ -121,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directory",
         nargs="?",
-        type=Path,
+        type=folder_of_target,
         default=Path(os.environ.get(TARGET_VARIABLE, ".")),
         help=f"where to try O_DIRECT (default: {TARGET_VARIABLE}, else the current directory)",
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from wattload import __version__
+from wattload.core.errors import ConfigError
 
 COMMANDS = {
     "run": "one run, or a sweep with -m: wattload run workload=unet3d target.path=/mnt/nvme",
@@ -24,10 +27,24 @@ COMMANDS = {
 }
 
 NESTED_COMMANDS = frozenset({"power"})
+COMPOSING = frozenset({"run", "datagen", "plan"})
+"""Commands that take ``overrides``, and files of them from a folder."""
 
 EPILOG = """exit status: 0 good, 1 failed, 2 bad input or configuration, 3 a check failed,
 130 interrupted
 --debug anywhere shows tracebacks"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Names the choices of an option also where its value is missing."""
+
+    def error(self, message: str) -> NoReturn:
+        for action in self._actions:
+            option = "/".join(action.option_strings)
+            if action.choices and message.startswith(f"argument {option}: expected"):
+                *others, last = action.choices
+                message = f"{option} needs {', '.join(others)} or {last}"
+        super().error(message)
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -42,18 +59,17 @@ def dispatch(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"wattload {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, text in COMMANDS.items():
         commands.add_parser(name, help=text)
     parser.parse_args(argv)
-    raise AssertionError("argparse ends a command line without a command")
+    parser.print_help(sys.stderr)
+    return ConfigError.exit_code
 
 
 def _unknown(word: str) -> Exception:
     """Return the error for a first word that is not a command; settings are those of a run."""
     import difflib
-
-    from wattload.core.errors import ConfigError
 
     if "=" in word:
         return ConfigError(f"{word} is a setting, not a command; did you mean wattload run {word}?")
@@ -65,15 +81,26 @@ def _unknown(word: str) -> Exception:
 def _command(name: str, argv: Sequence[str]) -> int:
     """Run one command; only its module is imported. Options may be anywhere between arguments."""
     module = import_module(f"wattload.cli.{name}")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"wattload {name}",
         description=COMMANDS[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
+    if name in COMPOSING:
+        parser.add_argument(
+            "-cd",
+            "--config-dir",
+            metavar="DIR",
+            help="also read configuration files from DIR, such as DIR/experiment/NAME.yaml",
+        )
     # argparse can't intermix options with nested commands
     is_nested = name in NESTED_COMMANDS
     arguments = parser.parse_args(argv) if is_nested else parser.parse_intermixed_args(argv)
+    if name in COMPOSING and arguments.config_dir is not None:
+        from wattload.run.config_folders import search_override
+
+        arguments.overrides.insert(0, search_override(arguments.config_dir))
     from wattload.core.leftovers import remove_leftovers
     from wattload.core.record.file import RUNS_FOLDER
 

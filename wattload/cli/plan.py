@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "workload", metavar="WORKLOAD", nargs="?", default="", help="what to plan, e.g. unet3d"
     )
     parser.add_argument(
-        "settings",
+        "overrides",
         nargs="*",
         metavar="KEY=VALUE",
         help="as of wattload run, e.g. target.path=/mnt/ssd scale=full; rate=GB/s and power_w=W of "
@@ -93,12 +93,12 @@ def run(arguments: argparse.Namespace) -> int:
         from wattload.cli.hosts import launch
 
         flags = ["--json"] if arguments.json else []
-        words = ["plan", *flags, arguments.workload, *arguments.settings]
+        words = ["plan", *flags, arguments.workload, *arguments.overrides]
         return launch(arguments.hosts, words, only_prints=False)
-    keys = {word.partition("=")[0] for word in arguments.settings}
+    keys = {word.partition("=")[0] for word in arguments.overrides}
     if arguments.workload != WORKLOAD or not keys <= set(KEYS):
         return _plan_run(arguments)
-    print_plan(arguments.settings, as_json=arguments.json)
+    print_plan(arguments.overrides, as_json=arguments.json)
     return 0
 
 
@@ -107,8 +107,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     from wattload.cli.outcome import Printer
     from wattload.session.loop import plan_run
 
-    own = [word for word in arguments.settings if word.partition("=")[0] in ("rate", "power_w")]
-    overrides = [word for word in arguments.settings if word not in own]
+    own = [word for word in arguments.overrides if word.partition("=")[0] in ("rate", "power_w")]
+    overrides = [word for word in arguments.overrides if word not in own]
     _refuse_near_own(overrides)
     given = settings_in(own)
     rate, power_w = number_in(given, "rate"), number_in(given, "power_w")

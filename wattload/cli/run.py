@@ -37,12 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the composed files in order, or where they are looked for, and stop",
     )
     parser.add_argument(
-        "-cd",
-        "--config-dir",
-        metavar="DIR",
-        help="also read configuration files from DIR, such as DIR/experiment/NAME.yaml",
-    )
-    parser.add_argument(
         "--rerun", metavar="RUN", help="repeat the run of a folder; further settings change it"
     )
     parser.add_argument(
@@ -77,10 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
     from wattload.cli.settings import require_workload
     from wattload.core.errors import ConfigError
 
-    if arguments.config_dir is not None:
-        from wattload.run.config_folders import search_override
-
-        arguments.overrides.insert(0, search_override(arguments.config_dir))
     if arguments.rerun is not None:
         from wattload.cli.rerun import rerun_overrides
 

@@ -25,7 +25,13 @@ from wattload.power.config import PowerConfig
 from wattload.run.compose import experiment_of, schema_of
 from wattload.run.config import RunConfig, SweepConfig, TargetConfig
 from wattload.run.config_folders import CONFIG_MODULE, SEARCH_PATH
-from wattload.run.config_groups import EXPERIMENT, options, values_by_scale
+from wattload.run.config_groups import (
+    CODED_GROUPS,
+    EXPERIMENT,
+    has_setting,
+    options,
+    values_by_scale,
+)
 from wattload.session.axes import read_axes
 
 _GENERAL: Mapping[str, type] = {
@@ -192,8 +198,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a workload, loader, power source or experiment: show its settings; without a name, "
-        "the options and the general settings",
+        help="a workload, loader, power source, load or experiment: show its settings; or a group "
+        "or setting, such as power or power.idle_s; without a name, the options and the general "
+        "settings",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -247,11 +254,13 @@ def require_workload(overrides: Sequence[str], command: str) -> None:
     name = next((option for option in options("workload") if option in overrides), None)
     if name is not None:
         raise ConfigError(f"no workload given; did you mean workload={name} instead of {name}?")
-    listed = "\n".join(option_lines("workload"))
-    raise ConfigError(
-        f"no workload given; add workload=NAME, with one of\n{listed}\n"
-        f"e.g. wattload {command} workload=unet3d target.path=/mnt/ssd scale=demo"
+    error = ConfigError(
+        f"no workload given; add workload=NAME, e.g. wattload {command} workload=unet3d "
+        "target.path=/mnt/ssd scale=demo; the workloads are"
     )
+    for line in option_lines("workload"):
+        error.add_note(line)  # a sentence is printed in one line
+    raise error
 
 
 def _is_chosen_by_experiments(overrides: Sequence[str]) -> bool:
@@ -283,39 +292,43 @@ def _wrapped(text: str, indent: str, hanging: int) -> Iterator[str]:
 def _tables(names: Sequence[str]) -> list[tuple[str, list[SettingRow]]]:
     if not names:
         return [("settings of every run", list(general_settings()))]
-    groups = {name: _group_of(name) for name in names}
-    return [
-        (
-            "\n".join(_wrapped(f"{group}={name}: {_summary(group, name)}", "", 2)),
-            list(option_settings(group, name)),
-        )
-        for name, group in groups.items()
-    ]
+    return [table for name in dict.fromkeys(names) for table in _tables_of(name)]
 
 
 def _summary(group: str, name: str) -> str:
     return next(option.summary for option in options_of(group) if option.name == name)
 
 
-def _group_of(name: str) -> str:
-    known = {
-        group: [option.name for option in options_of(group)]
-        for group in (*NAMED_GROUPS, EXPERIMENT)
-    }
+def _tables_of(name: str) -> list[tuple[str, list[SettingRow]]]:
+    """Return the settings of an option, of a group or below a key, or one, each under a title."""
+    known = {group: options(group) for group in (*NAMED_GROUPS, EXPERIMENT)}
     for group, listed in known.items():
         if name in listed:
-            return group
-    every = [each for listed in known.values() for each in listed]
+            title = "\n".join(_wrapped(f"{group}={name}: {_summary(group, name)}", "", 2))
+            rows = list(option_settings(group, name))
+            return [(title if rows else f"{title}\n  no settings", rows)]
+    general = list(general_settings())
+    rows = [row for row in general if row.name == name or row.name.startswith(f"{name}.")]
+    if name in LISTED_GROUPS:
+        return [("\n".join((f"{name}=", *option_lines(name))), rows)]
+    if rows:
+        return [("settings of every run", rows)]
+    group = name.partition(".")[0]
+    if group in CODED_GROUPS and "." in name:
+        having = [option for option in options(group) if has_setting(group, option, name)]
+        tables = [(f"{group}={each}", list(option_settings(group, each))) for each in having]
+        found = [(title, [row for row in rows if row.name == name]) for title, rows in tables]
+        if found:
+            return found
+    every = [*(each for listed in known.values() for each in listed), *(r.name for r in general)]
     meant = "".join(
         f"; did you mean {n}?" for n in difflib.get_close_matches(name, every, 1, ALIKE)
     )
     options_text = "; ".join(f"{group}={', '.join(names)}" for group, names in known.items())
-    raise ConfigError(f"unknown name {name!r}{meant}; names are {options_text}")
+    raise ConfigError(f"unknown name {name!r}{meant}; names are {options_text}; or settings")
 
 
 def _lines(table: Sequence[SettingRow]) -> Iterator[str]:
-    if not table:
-        yield "  no settings"
     for row in table:
         yield f"  {row.name}={row.default}"
         for text in (row.meaning, row.allowed):
