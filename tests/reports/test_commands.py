@@ -147,7 +147,7 @@ def test_check_of_a_good_run_is_a_table_and_status_0(
     out = capsys.readouterr().out
     assert "run-good" in out
     assert "clocks_agree" in out
-    assert "3 of 3 seals and trace digests match" in out
+    assert "3 of 3 records and traces match their seals and digests" in out
     assert "MLPerf Storage's rules for this workload: " in out
 
 

@@ -96,7 +96,7 @@ def test_the_next_command_records_a_run_that_was_killed_with_its_sampler(
             f"{left.name}: aborted: {REASON}",
             "  finished phases: prepare, first (1.00 kB)",
             "  The run ended with rank 0 in phase second: how much moved there is unknown.",
-            "1 of 1 seals and trace digests match",
+            "1 of 1 records and traces match their seals and digests",
             "1 run: 1 aborted",
         ]
     elif finisher == "report":

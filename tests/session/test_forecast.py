@@ -85,6 +85,16 @@ def test_a_plan_of_a_session_that_is_refused_says_both(
     assert "interleave_by=target.path" in captured.err
 
 
+def test_too_many_writes_are_refused_once_for_two_folders_of_a_drive(
+    folders: list[str], capsys: Captured
+) -> None:
+    words = [*folders, "workload=checkpoint", "interleave=abba", "interleave_by=target.path"]
+    assert main([*words, "repeat=6", "target.max_write_bytes=1000", "--plan"]) == 2
+    captured = capsys.readouterr()
+    assert "no: these runs are refused" in captured.out
+    assert captured.err.count("more than target.max_write_bytes=1000") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [

@@ -173,7 +173,7 @@ def _show(
             console.print(checks_tally(made))
         passed = sum(check.verdict == "pass" for each in judged for check in each.file_checks)
         total = sum(len(each.file_checks) for each in judged)
-        console.print(f"{passed} of {total} seals and trace digests match")
+        console.print(f"{passed} of {total} records and traces match their seals and digests")
     counts = Counter(each.outcome for each in judged)
     parts = [f"{counts[name]} {name}" for name in _OUTCOMES if counts[name]]
     parts += [f"{len(left_out)} {LEFT_OUT}"] if left_out else []

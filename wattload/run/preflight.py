@@ -375,7 +375,7 @@ class WriteLedger:
                 raise ConfigError(
                     f"{who} {writes}, {drive_writes:.1f} drive writes{before}; "
                     f"target.max_write_bytes={writes_bytes} allows it on {target.path}, which "
-                    f"otherwise takes no more than {what.removeprefix('the guard of ')} ({limit})"
+                    f"otherwise takes no more than {what.partition(', ')[0]} ({limit})"
                 )
             raise ConfigError(
                 f"{who} {writes}{before} to {target.path}, more than {what} ({limit}); "
@@ -397,5 +397,8 @@ def _limit(config: RunConfig, target: Target) -> tuple[int, str]:
     limit_bytes = config.target.max_write_bytes
     if limit_bytes is not None:
         return limit_bytes, f"target.max_write_bytes={limit_bytes}"
-    limit_bytes = min(WRITE_LIMIT_BYTES, space_of(target).total_bytes)
-    return limit_bytes, "the guard of one capacity or 10 TB"
+    unconfirmed = "the limit without confirmation"
+    total_bytes = space_of(target).total_bytes
+    if total_bytes < WRITE_LIMIT_BYTES:
+        return total_bytes, f"its capacity, {unconfirmed}"
+    return WRITE_LIMIT_BYTES, unconfirmed

@@ -18,6 +18,7 @@ from wattload.results.quantity import counted, listed
 from wattload.run.hosts import Faults
 from wattload.run.launcher import is_first_rank
 from wattload.run.lifecycle import Preview, preview_run
+from wattload.run.preflight import drives_of
 from wattload.run.process import ProcessContext, Reporter
 from wattload.session.schedule import Outlook
 
@@ -120,9 +121,14 @@ def require_possible(
                     "interleave=abba interleave_by=target.path compares the folders all the same"
                 )
             )
+        charged = set()  # folders of the same drives have the same writes and limit
         for part in parts:
             config, targets = part.preview.config, part.preview.targets
             for target in targets:
+                key = drives_of(target.facts), config.target.max_write_bytes
+                if key in charged:
+                    continue
+                charged.add(key)
                 planned_bytes = ledger.written_bytes(target) - before.written_bytes(target)
                 faults.of(partial(before.check, config, target, planned_bytes, runs=runs))
         faults.raise_all()  # a run that alone writes too much would say so again

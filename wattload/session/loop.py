@@ -155,12 +155,15 @@ def plan_all(
             refusal = error
         if not process.is_root:
             return None
+        outlook = outlook_of(schedule, parts)
+        if refusal is not None and outlook.can_decide:
+            outlook = Outlook(can_decide=False, words="these runs are refused")
         return SessionPreview(
             points=schedule.planned,
             parts=parts,
             finished=len(schedule.planned) - len(left),
             left_s=_pace_of(done).left_s(len(left)),
-            outlook=outlook_of(schedule, parts),
+            outlook=outlook,
             warnings=warnings,
             writes=planned_writes(process, parts),
             refusal=refusal,

@@ -189,15 +189,17 @@ def _committed(config: Config, complete: Sequence[Sequence[str]]) -> Check:
     count, kept = config.checkpoint_count, min(config.kept, config.checkpoint_count)
     expected = [folder_name(number) for number in range(count - kept, count)]
     different = sum(list(names) != expected for names in complete)
+    last = f"last {kept} checkpoints, complete by their manifests"
+    if kept == 1:
+        last = "last checkpoint, complete by its manifest"
     return Check(
         name="checkpoint_committed",
         verdict="fail" if different else "pass",
         sentence=(
-            f"At the end, the target had the last {kept} checkpoints, complete by their manifests, "
-            "and no others."
+            f"At the end, the target had the {last}, and no others."
             if not different
-            else f"At the end, the target should have the last {kept} checkpoints, complete by "
-            f"their manifests, and no others; found {[list(names) for names in complete]}."
+            else f"At the end, the target should have the {last}, and no others; found "
+            f"{[list(names) for names in complete]}."
         ),
         figures={"kept": kept, "different_ranks": different},
         mandatory=True,

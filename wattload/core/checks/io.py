@@ -391,8 +391,8 @@ def written_extents_check(paths: Iterable[Path], *, remedy: str) -> Check:
         name="written_extents",
         verdict="pass",
         sentence=(
-            f"All bytes of the {file_count} files were written to the device before the timed "
-            "read: no holes, no unwritten extents."
+            f"All bytes of {file_count} file{'s' * (file_count != 1)} were written to the device "
+            "before the timed read: no holes, no unwritten extents."
         ),
         figures={"file_count": file_count, "unwritten_bytes": 0},
     )
