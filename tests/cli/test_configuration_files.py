@@ -366,6 +366,7 @@ def test_a_rerun_repeats_no_permission(tmp_path: Path, lab: Path) -> None:
     assert values["target"]["max_write_bytes"] is None
     assert values["power"]["allow_system_drive"] is False
     assert done.stderr == (
+        f"repeats {run_folder(tmp_path).name}\n"
         f"not repeated, because a permission is for one run: {permission} "
         "power.allow_system_drive=true\n"
     )
@@ -393,9 +394,10 @@ def test_a_rerun_names_another_version_and_host_in_a_line_each(tmp_path: Path) -
     document["software"]["wattload"] = "0.0.1"
     document["hosts"][0]["facts"]["cpu_model"] = "Zuse Z3"
     (folder / "record.json").write_text(json.dumps(document))
-    done = wattload(tmp_path, "--rerun", str(folder), "--cfg", "job")
+    done = wattload(tmp_path, "--rerun", str(folder), "--cfg", "job", "label=again", "seed=3")
     assert done.returncode == 0, done.stderr
-    version, host = done.stderr.splitlines()
+    run, version, host = done.stderr.splitlines()
+    assert run == f"repeats {folder.name}, with label=again seed=3"
     assert version.startswith("recorded by wattload 0.0.1 (")
     assert host.startswith("another host than the run's: cpu_model ")
     assert host.endswith(" instead of Zuse Z3")

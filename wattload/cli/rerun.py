@@ -57,7 +57,7 @@ def rerun_overrides(run: str, overrides: Sequence[str], *, multirun: bool) -> li
         command = [*_without(command, {"target.path"}), f"target.path={_literal(path)}"]
     base, now = _composed(run, record, command)
     changed = dict(_changed(record.config, now))
-    _note(record, changed, given)
+    _note(record, changed, overrides)
     changed |= {key: none for key, none in _PERMISSIONS.items() if now.get(key, none) != none}
     base = [*base, *(f"{key}={_literal(value)}" for key, value in changed.items())]
     base = _without(base, {*given, *(["label"] if has_arms else [])})
@@ -141,13 +141,16 @@ def _fitting(base: Sequence[str], overrides: Sequence[str]) -> list[str]:
     ]
 
 
-def _note(record: RunRecord, changed: Mapping[str, object], given: set[str]) -> None:
-    """Say in a line each how the version, the host, files or defaults differ from the run's.
+def _note(record: RunRecord, changed: Mapping[str, object], overrides: Sequence[str]) -> None:
+    """Say which run is repeated, and in a line each how the version, the host or files differ.
 
-    And which permissions are not repeated.
+    And which permissions are not repeated, and which defaults have changed.
     """
     if not is_first_rank():
         return
+    settings = " ".join(text for text in overrides if key_of(text) != SEARCH_PATH)
+    print(f"repeats {record.run_id}{f', with {settings}' * bool(settings)}", file=sys.stderr)
+    given = {key_of(text) for text in overrides}
     there, here = _version(record.software), _version(software_facts())
     if there != here:
         print(f"recorded by wattload {there}, this is {here}", file=sys.stderr)
