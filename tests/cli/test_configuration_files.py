@@ -336,7 +336,7 @@ def test_a_run_is_repeated_without_the_files_that_it_was_made_of(
     experiment = write(lab, "experiment/own", text)
     words = ("workload=null", "experiment=own", "target.path=target", "power.rest_max_s=0")
     done = wattload(tmp_path, "-cd", "lab", *words)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 3), done.stderr  # a phase may end before the first sample
     first = run_folder(tmp_path)
     if fate == "gone":
         shutil.rmtree(lab)

@@ -160,6 +160,7 @@ def test_the_default_directory_is_the_target_of_the_environment(
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert parser.parse_args([]).directory == tmp_path
+    assert parser.parse_args(["target.path=/mnt"]).directory == Path("/mnt")
 
 
 @pytest.mark.parametrize(
