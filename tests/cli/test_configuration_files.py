@@ -92,6 +92,12 @@ def test_files_of_a_lab_are_named_where_they_replace_ours_and_are_recorded(
             ["workload=own"],
             "workload/own.yaml: workload.epochs must be an integer: Value 'x'",
         ),
+        (
+            "workload/own",
+            "defaults: [dlrm, _self_]\nrounds: x",
+            ["workload=own"],
+            "workload/own.yaml: workload.rounds must be an integer: Value 'x'",
+        ),
         ("workload/own", "a: [b", ["workload=own"], "can't be read: while parsing a flow seq"),
         (
             "load/own",

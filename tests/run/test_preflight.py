@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,7 @@ def test_more_than_a_capacity_of_writes_needs_a_word(tmp_path: Path) -> None:
     writes = replace(NOTHING, run_bytes=11 * TB)
     text = _refusal(tmp_path, writes)
     assert f"target.max_write_bytes={11 * TB}" in text
+    assert re.search(r"more than (its capacity, )?the limit without confirmation \(", text)
     allowed = _config(tmp_path, f"target.max_write_bytes={11 * TB}")
     assert preflight(allowed, [directory_target(tmp_path)], writes, 1)
     assert "target.max_write_bytes=5" in _refusal(tmp_path, writes, "target.max_write_bytes=5")

@@ -439,6 +439,7 @@ def files(tmp_path: Path) -> list[Path]:
 def test_files_that_were_written_pass(files: list[Path]) -> None:
     check = written_extents_check(files, remedy="")
     assert (check.verdict, check.figures["file_count"]) == ("pass", 2)
+    assert written_extents_check(files[:1], remedy="").sentence.startswith("All bytes of 1 file w")
 
 
 @pytest.mark.parametrize("hollow_out", [punch, unwrite])

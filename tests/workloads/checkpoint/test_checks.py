@@ -212,6 +212,11 @@ def test_a_checkpoint_that_is_not_whole_at_the_end_fails_the_run(tmp_path: Path)
     assert "[['checkpoint-000001']]" in checks["checkpoint_committed"].sentence
 
 
+def test_one_checkpoint_that_is_kept_is_named_as_one(tmp_path: Path) -> None:
+    _, checks = run(made(keep=1), context_at(tmp_path))
+    assert "had the last checkpoint, complete by its" in checks["checkpoint_committed"].sentence
+
+
 def test_a_warm_cache_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def warm(paths: list[Path]) -> None:
         for path in paths:
