@@ -98,6 +98,18 @@ def test_files_of_a_lab_are_named_where_they_replace_ours_and_are_recorded(
             ["workload=own"],
             "workload/own.yaml: workload.rounds must be an integer: Value 'x'",
         ),
+        (
+            "experiment/own",
+            "# @package _global_\n- seed: 3",
+            ["workload=null", "experiment=own"],
+            "experiment/own.yaml: settings must be KEY: VALUE, not a list",
+        ),
+        (
+            "experiment/own",
+            "# @package _global_\ntarget: /mnt/x",
+            ["workload=null", "experiment=own"],
+            "write `- override /target: NAME` under defaults:",
+        ),
         ("workload/own", "a: [b", ["workload=own"], "can't be read: while parsing a flow seq"),
         (
             "load/own",

@@ -137,17 +137,19 @@ def _fault_in_file(error: Exception, overrides: Sequence[str]) -> str:
 
 
 def _groups_as_values(file: str, overrides: Sequence[str]) -> str:
-    """Return the sentence on groups that a file sets to a value; empty if it sets none so."""
+    """Return the sentence on a file that sets groups to a value, or is a list; else empty."""
     import yaml
 
-    paths = [folder / f"{file}.yaml" for folder in config_folders(overrides)]
-    path = next(filter(Path.is_file, paths), None)
+    folders = config_folders(overrides)
+    path = next(filter(Path.is_file, (folder / f"{file}.yaml" for folder in folders)), None)
     values = yaml.safe_load(path.read_text()) if path else {}
+    if not isinstance(values, dict):
+        return "settings must be KEY: VALUE, not a list"
     return "; ".join(
         f"{group} is a group, so it can't be set to a value: write `- override /{group}: "
-        f"{values[group]}` under defaults:"
+        f"{values[group] if values[group] in options(group, folders) else 'NAME'}` under defaults:"
         for group in groups()
-        if isinstance(values.get(group), str)
+        if not isinstance(values.get(group, {}), dict)
     )
 
 
