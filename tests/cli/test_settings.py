@@ -9,9 +9,10 @@ import pytest
 from wattload.cli.main import dispatch
 from wattload.cli.settings import LISTED_GROUPS, general_settings, option_settings, options_of
 from wattload.core.errors import ConfigError
+from wattload.core.settings import settings_of
 from wattload.run.compose import compose
 from wattload.run.config_errors import OF_FIO
-from wattload.run.config_groups import options
+from wattload.run.config_groups import option_schemas, options
 
 COMMANDS = ("run", "datagen")
 
@@ -185,7 +186,8 @@ def test_an_option_of_fio_is_answered_with_the_setting_for_it(
 def test_the_settings_for_options_of_fio_exist() -> None:
     names = {row.name for row in general_settings()} | {"workload"}
     for group in ("workload", "loader"):
-        names |= {row.name for option in options(group) for row in option_settings(group, option)}
+        for _, schema in option_schemas(group):
+            names |= {named.name for named in settings_of(schema, group)}
     meant = {each for settings in OF_FIO.values() for each in settings if "=" not in each}
     assert meant - names == set()
 
