@@ -105,7 +105,7 @@ def test_a_target_without_o_direct(plan: ReadPlan, tmp_path: Path) -> None:
 
 def test_memory_that_may_not_be_locked(plan: ReadPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
-    monkeypatch.setattr("wattload.loaders.gpu.host._may_lock", lambda _: False)
+    monkeypatch.setattr("wattload.loaders.gpu.host.has_capability", lambda *_: False)
     large = replace(plan, in_flight=4096, queue_size=4096)
     sentence = r"^RLIMIT_MEMLOCK 1 MiB, .* buffers of 2 MiB: .* ulimit -l 2048, or use fewer work"
     with pytest.raises(ConfigError, match=sentence):
