@@ -188,7 +188,9 @@ def test_a_sweep_runs_each_point_once_and_resumes(tmp_path: Path) -> None:
     again = run_here(tmp_path, *sweep)
     assert len(run_lines(again.stdout)) == 1
     assert "3 of 4 runs are finished and valid and are not repeated" in again.stderr
-    assert again.stdout.splitlines()[-1].endswith(".jsonl")
+    report, finding = again.stdout.splitlines()[-2:]
+    assert report.endswith(".jsonl")
+    assert finding.startswith("  finding ")
 
 
 def test_two_runs_on_one_target_are_refused(tmp_path: Path) -> None:
