@@ -180,7 +180,7 @@ def _change(before: _Seen, after: _Seen) -> Field:
     ]
     rest = len(changed) - CHANGES_MAX
     shown = [*changed[:CHANGES_MAX], *([f"{rest} more"] if rest > 0 else [])]
-    return Field(text=", ".join(figures) or MISSING, remark="; ".join(shown) or "nothing changed")
+    return Field(text=", ".join(figures) or MISSING, remark="; ".join(shown) or "same settings")
 
 
 def _percent(old: float | None, new: float | None) -> str:
@@ -271,10 +271,13 @@ def _energy(energy: Energy | None) -> Field:
     if energy is None:
         return Field(text=MISSING, remark="no timed phase finished")
     text = energy_text(energy)
+    reason = energy.reason.partition(";")[0]
+    if reason.startswith("power=none"):
+        reason = "not measured (power=none)"
     value = energy.energy_j if energy.energy_j is not None else energy.upper_j
     return Field(
         text=text,
         key="" if value is None else repr(value),
-        remark=energy.reason.partition(";")[0] if text == MISSING else energy.words,
+        remark=reason if text == MISSING else energy.words,
         tone="" if energy.ranks else "quiet",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.records import Scenario, write_run
+from tests.records import Scenario, make_run, write_made_run, write_run
 from tests.reports.conftest import arm
 from tests.reports.parsing import Page
 from wattload.core.errors import RecordError
@@ -65,7 +65,7 @@ def test_a_row_says_what_changed_since_the_arms_last_run(runs: Path) -> None:
     assert "power state PS1 \u2192 PS0" in row[-1]
     assert cells(index(runs), "run-A-0")[-1] == "first run"
     write_run(runs, arm("A", 2, rate=3e9, state=0))
-    assert "nothing changed" in cells(index(runs), "run-A-2")[-1]
+    assert "same settings" in cells(index(runs), "run-A-2")[-1]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,21 @@ def test_a_broken_record_is_a_row_that_says_why(runs: Path, text: str, words: st
     assert words in row[1]
     assert str(runs) not in row[1]
     assert "1 record unreadable" in page.text()
+
+
+def test_energy_without_a_meter_is_told_in_few_words(runs: Path) -> None:
+    record, traces = make_run(Scenario(run_id="run-n", seconds=1.0))
+    choice = "power=none was requested: nothing is measured."
+    power = record.power.model_copy(update={"requested": "none", "choice": choice})
+    write_made_run(runs / "run-n", record.model_copy(update={"power": power}), traces)
+    assert cells(index(runs), "run-n")[-2] == "\u2013not measured (power=none)"
+
+
+def test_the_path_of_a_run_may_break_at_its_folders(runs: Path) -> None:
+    write_run(runs / "session", Scenario(run_id="run-n", seconds=1.0))
+    page = index(runs)
+    assert ">session/<wbr>run-n</a>" in page.source
+    assert cells(page, "<wbr>run-n")[0] == "session/run-n"
 
 
 def test_a_link_to_no_record_is_a_row_that_says_where_it_leads(runs: Path) -> None:
