@@ -19,7 +19,7 @@ from wattload.reports.render.page import template
 from wattload.reports.runs.load import inputs_digest
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.first import heading, title
-from wattload.reports.sections.wording import trust_text
+from wattload.reports.sections.wording import demo_text, trust_text
 from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import LETTERS, Subject
@@ -38,8 +38,8 @@ _LETTER_WIDTH = 0.58
 _FIGURES_MAX, _FIGURE_MAX = 3, 17
 """Figures, and characters of one in large letters."""
 
-_NAME_MAX, _LINE_MAX, _FOOTER_MAX = 72, 32, 104
-"""Characters of all names, of a line under a figure, and of the last lines."""
+_NAME_MAX, _LINE_MAX, _FOOTER_MAX = 72, 32, 112
+"""Characters of all names, of a line under a figure, and of each line of caveats."""
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _BROWSER_S = 60
@@ -73,7 +73,13 @@ def card(subject: Subject) -> str:
         f"wattload {versions}, {counted(len(subject.runs), 'run record')}, "
         f"SHA-256 {inputs_digest(subject.runs)[:16]}"
     )
-    trust = trust_text(subject)
+    caveats = [
+        demo_text(screen),
+        *(each.rstrip(".") for each in screen.warnings),
+        trust_text(subject),
+    ]
+    trust = "; ".join(filter(None, caveats))
+    trust = shortened(trust[:1].upper() + trust[1:], 3 * _FOOTER_MAX - _LINE_MAX)
     figures = _one_of_each_first(list(_figures(screen)))
     more = len(figures) - _FIGURES_MAX
     return template(Path(__file__).parent / "card.svg").render(
@@ -86,7 +92,7 @@ def card(subject: Subject) -> str:
         size=size,
         figures=figures[:_FIGURES_MAX],
         more=f"and {counted(more, 'more figure')} on the page" if more > 0 else "",
-        trust=shortened(trust[:1].upper() + trust[1:], _FOOTER_MAX),
+        trust=textwrap.wrap(trust, _FOOTER_MAX, break_on_hyphens=False),
         source=source,
         colours={letter: light(arm_role(letter)) for letter in LETTERS},
     )
@@ -107,10 +113,9 @@ def _figures(screen: FirstScreen) -> Iterator[_Figure]:
     """Yield the ratios of pairs with their intervals, or else the figures of arms."""
     answers = [(row, each) for row in screen.rows for each in (row.speed, row.energy)]
     ahead = [(row, each) for row, each in answers if each is not None and each.shown is not None]
-    names = dict(screen.arms)
     for row, answer in ahead:
         of = ", ".join(filter(None, (row.name, answer.part)))
-        lines = (names.get(answer.letter, ""), of, answer.interval_text)
+        lines = (row.names.get(answer.shown or "", ""), of, answer.interval_text)
         yield _Figure(answer.ratio_text, lines, answer.letter)
     for row in () if ahead else screen.rows:
         yield from _of_arms(row, row.rates)
@@ -131,7 +136,7 @@ def _of_arms(row: VerdictRow, bars: Bars) -> Iterator[_Figure]:
             runs, values = counted(bar.run_count, "run"), [mark.value for mark in bar.marks]
             if len(values) > 1:
                 runs += f", {number(min(values), 3)} to {number(max(values), 3)}"
-            arm = bar.arm if len(bars.bars) > 1 else row.name
+            arm = row.names[bar.arm] if len(bars.bars) > 1 else row.name
             text = f"{bar.text}{UNIT_SPACE}{bars.title}"
             is_long = len(text) > _FIGURE_MAX
             about = (bars.title, arm, runs) if is_long else (arm, runs)

@@ -42,7 +42,7 @@ FORMAT, VERSION = "wattload-report", 1
 
 _LEFT_OUT: Mapping[type, Collection[str]] = {
     Answer: ("row",),
-    VerdictRow: ("every_bar", "rates", "energies", "efficiencies", "devices"),
+    VerdictRow: ("every_bar", "rates", "energies", "efficiencies", "devices", "names"),
     Row: ("figures", "verdict"),
     Effect: ("estimate", "interval"),
     LoadedPoint: ("idle_point", "busy_point"),

@@ -20,12 +20,11 @@ from wattload.reports.charts.themes import arm_role
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.over_time import first_charts
 from wattload.reports.sections.trust import has_complete, limits_notices
-from wattload.reports.sections.wording import anchor, caveats_of, is_sound, unique
+from wattload.reports.sections.wording import anchor, caveats_of, demo_text, is_sound, unique
 from wattload.reports.stats.answers import Answer
-from wattload.reports.stats.bars import Bars, effects_to_best
-from wattload.reports.stats.intervals import hull
+from wattload.reports.stats.bars import Bars
 from wattload.reports.stats.subject import LETTERS, Subject, named
-from wattload.reports.stats.summary import FirstScreen, Scatter, VerdictRow
+from wattload.reports.stats.summary import FirstScreen, Scatter, VerdictRow, arm_names, speed_ratios
 from wattload.reports.stats.sweeps import points
 from wattload.results.labels import workload_title
 from wattload.results.quantity import (
@@ -37,8 +36,6 @@ from wattload.results.quantity import (
     listed,
     number,
     plus_minus,
-    ratio_ends,
-    ratio_text,
 )
 
 _TONES: dict[str, Tone] = {letter: arm_role(letter) for letter in LETTERS}  # type: ignore[misc]  # roles of arms are tones
@@ -75,7 +72,7 @@ def heading(subject: Subject) -> list[tuple[str, str]]:
     """Return the arms of the page's heading: a letter, empty for one arm, and a name."""
     if len(subject.arms) == 1 or len(subject.arms) > len(LETTERS):
         return [("", title(subject))]
-    return list(zip(LETTERS, subject.arms, strict=False))
+    return list(zip(LETTERS, arm_names(subject).values(), strict=False))
 
 
 def byline(subject: Subject, screen: FirstScreen) -> Words:
@@ -83,8 +80,8 @@ def byline(subject: Subject, screen: FirstScreen) -> Words:
     days = sorted({run.record.started_utc[:10] for run in subject.runs})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     scale = [f"scale {screen.scale}"] if screen.scale else []
-    if screen.scale == "demo" and not screen.banner:
-        scale = ["demo scale, no drive test"]
+    if demo := demo_text(screen):
+        scale = [demo]
     caveats, which = caveats_of(subject)
     parts: list[str | Link] = [
         " · ".join([_repeats(subject, screen), *scale, when, ""]),
@@ -231,17 +228,21 @@ def _line(
 
 
 def _ratios(row: VerdictRow) -> str:
-    """Return the ratios of three arms or more to the best, of those that have an interval."""
+    """Return how much faster the best of three arms or more is, with the intervals if known."""
     if len(row.ranking) > len(LETTERS):
         return ""
     letters = {bar.arm: bar.letter for bar in row.rates.bars}
     texts = [
-        f"{letters[arm]} {ratio_text(each.ratio)}{TIMES} ({ratio_ends(*hull(each.demanded))})"
-        for arm, each in effects_to_best(row.rates, row.ranking).items()
-        if each.demanded
+        (f"{ratio}{TIMES} ({ends})", letters[arm])
+        for arm, _, ratio, ends in speed_ratios(row)
+        if ends
     ]
-    holds = f"95{UNIT_SPACE}% CI of all pairs at once"
-    return f"ratios to {letters[row.ranking[0]]}: {', '.join(texts)}; {holds}" if texts else ""
+    if not texts:
+        return ""
+    (first, arm), *others = texts
+    rest = "".join(f", {ratio} as {other}" for ratio, other in others)
+    hold = f"95{UNIT_SPACE}% CI{'s hold together' if others else ''}"
+    return f"{letters[row.ranking[0]]} is {first} as fast as {arm}{rest}; {hold}"
 
 
 def _ceilings(bars: Bars) -> str:

@@ -223,6 +223,11 @@ def trust_text(subject: Subject) -> str:
     return "; ".join(parts)
 
 
+def demo_text(screen: FirstScreen) -> str:
+    """Return what to know of a demo of drives that are not simulated; empty for other runs."""
+    return "demo scale, no drive test" if screen.scale == "demo" and not screen.banner else ""
+
+
 def is_sound(screen: FirstScreen) -> bool:
     """Return whether every confidence is high and no check failed."""
     return not screen.failed and {row.grade.word for row in screen.rows} == {"high"}

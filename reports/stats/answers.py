@@ -66,10 +66,13 @@ class Answer:
         """
         if self.ratio is None:
             return ""
+        ends = () if self.lower is None or self.upper is None else (self.lower, self.upper)
         if self.question == "energy" or self.row is None:
-            return f"{percentages(1 - 1 / self.ratio)} less energy"
+            within = [1 - 1 / end for end in ends] if min(ends, default=0.0) >= 1 else ()
+            return f"{percentages(1 - 1 / self.ratio, within=within)} less energy"
         quantity = self.row.quantity
-        return f"{quantity.effect_text(self.ratio)} {_BETTER if quantity.is_share else _AS_FAST}"
+        text = quantity.effect_text(self.ratio, within=ends)
+        return f"{text} {_BETTER if quantity.is_share else _AS_FAST}"
 
     @property
     def interval_text(self) -> str:

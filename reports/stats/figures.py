@@ -113,11 +113,14 @@ class Quantity:
     def unscaled(self, value: float) -> float:
         return math.log(value) if self.is_share else value
 
-    def effect_text(self, ratio: float, digits: int = 3) -> str:
-        """Return an effect as printed: ``2.40`` times, or for a share ``4.8 points``."""
+    def effect_text(self, ratio: float, digits: int = 3, within: Sequence[float] = ()) -> str:
+        """Return an effect as printed: ``2.40`` times, or for a share ``4.8 points``.
+
+        It is not printed outside of the interval that it is ``within``.
+        """
         if self.is_share:
-            return _points(math.log(ratio))
-        return f"{ratio_text(ratio, digits)}{TIMES}"
+            return _points(math.log(ratio), within=[math.log(end) for end in within])
+        return f"{ratio_text(ratio, digits, within)}{TIMES}"
 
     def ends_text(self, lower: float, upper: float, digits: int = 3) -> str:
         """Return the interval of an effect as printed: ``2.35 to 2.44``."""
@@ -154,9 +157,9 @@ class Quantity:
         return self.key.removesuffix(f", {self.phase}") if self.phase else self.key
 
 
-def _points(*shares: float) -> str:
+def _points(*shares: float, within: Sequence[float] = ()) -> str:
     rounded = [round(share, 9) for share in shares]  # what is left of equal shares is no difference
-    return percentages(*rounded).replace("%", "points")
+    return percentages(*rounded, within=within).replace("%", "points")
 
 
 @cache_by_identity

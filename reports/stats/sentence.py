@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wattload.core.power import Evidence
 from wattload.reports.runs.load import Run
 from wattload.reports.sanitize import shortened
 from wattload.reports.stats.answers import Answer
-from wattload.reports.stats.bars import Bar, Bars, activity, effects_to_best
+from wattload.reports.stats.bars import Bar, activity
 from wattload.reports.stats.effects import first_arm
 from wattload.reports.stats.pairs import began_s
-from wattload.reports.stats.subject import Subject
-from wattload.reports.stats.summary import FirstScreen, VerdictRow, first_screen
+from wattload.reports.stats.subject import LETTERS, Subject
+from wattload.reports.stats.summary import (
+    FirstScreen,
+    VerdictRow,
+    arm_names,
+    first_screen,
+    speed_ratios,
+)
 from wattload.results.identity_cache import cache_by_identity
-from wattload.results.quantity import TIMES, UNIT_SPACE, counted, listed, ratio_text
+from wattload.results.quantity import TIMES, UNIT_SPACE, counted, listed
 
 _NAME_MAX = 40
 """Characters of the name of an arm; a longer one loses its middle."""
 
 _NAMED_MAX = 4
 """Arms that are named of three or more; the rest is counted."""
+
+_TOO_FEW = "too few runs to show a difference"
+_LETTER = re.compile(r"(?<![\w./-])[A-F](?![\w/'-])")
+"""The letter of an arm in a reason, not a part of a path or of a word such as A/A."""
 
 _OWN = {Evidence.SELF_REPORTED: "meter", Evidence.ESTIMATED: "estimate"}
 """What drives account for their energy by, where no other meter does."""
@@ -43,11 +53,11 @@ def finding(subject: Subject) -> str:
         names.setdefault(words, []).append(name)
     clauses = [": ".join(filter(None, (listed(own), words))) for words, own in names.items()]
     found = "; ".join(filter(None, [*clauses, no_energy])) or "no run is compared"
-    text = f"{_illustrates(screen)}{_once(found, screen)}"
-    if not any(text.startswith(_name(arm)) for arm in subject.arms):
+    text = f"{_illustrates(subject, screen)}{_once(found, screen)}"
+    if not any(text.startswith(shortened(arm, _NAME_MAX)) for arm in subject.arms):
         text = text[:1].upper() + text[1:]
     text += " (forced despite exclusions)" if subject.forced else ""
-    return f"{text}{_letters(screen, text)}{_left_out(subject)}."
+    return f"{text}{_left_out(subject)}."
 
 
 def _left_out(subject: Subject) -> str:
@@ -62,17 +72,18 @@ def _left_out(subject: Subject) -> str:
     invalid = [
         arm for arm, runs in own.items() if all(len(subject.faults(run)) > 1 for run in runs)
     ]
-    return f"; no valid run of {_some(list(map(_name, invalid)), 'or')}" if invalid else ""
+    names = [shortened(arm, _NAME_MAX) for arm in invalid]
+    return f"; no valid run of {_some(names, 'or')}" if invalid else ""
 
 
-def _letters(screen: FirstScreen, text: str) -> str:
-    """Return which arms letters in a text stand for, as reasons name arms by these."""
-    known = [
-        f"{letter} is {_name(arm)}"
-        for letter, arm in screen.arms
-        if letter not in ("", arm) and re.search(rf"\b{letter}\b", text)
-    ]
-    return f", where {listed(known)}" if known else ""
+def _spelled(text: str, names: Mapping[str, str]) -> str:
+    """Return a reason, which names arms by their letters, with the arms' names instead."""
+    return _LETTER.sub(lambda found: names.get(found[0], found[0]), text)
+
+
+def _reason(row: VerdictRow, text: str) -> str:
+    arms = zip(row.group.letters, row.group.arms, strict=False)
+    return _spelled(text, {letter: _name(row, arm) for letter, arm in arms})
 
 
 def _once(found: str, screen: FirstScreen) -> str:
@@ -82,12 +93,13 @@ def _once(found: str, screen: FirstScreen) -> str:
     return f"{found.replace(by, '')}; energy{by}" if is_repeated else found
 
 
-def _illustrates(screen: FirstScreen) -> str:
+def _illustrates(subject: Subject, screen: FirstScreen) -> str:
     """Return which drives are simulated, to be read before anything else."""
     if not screen.banner:
         return ""
     which = screen.banner.removeprefix("illustration: ").replace(",", ";").partition(";")[0]
-    return f"{which}, no verdict: "
+    names = [shortened(name, _NAME_MAX) for name in arm_names(subject).values()]
+    return f"{_spelled(which, dict(zip(LETTERS, names, strict=False)))}, no verdict: "
 
 
 def _no_energy(screen: FirstScreen) -> str:
@@ -105,8 +117,8 @@ def _why_no_energy(row: VerdictRow) -> str:
         return ""
     if row.energies.has_figure:
         unknown = "energy not compared (its figures are on the page)"
-        return _bounds(row.energies) or unknown
-    verdict, _, reason = row.energies.missing.partition(": ")
+        return _bounds(row) or unknown
+    verdict, _, reason = _reason(row, row.energies.missing).partition(": ")
     return f"{_energy_name(row)} {verdict}{f' ({reason})' if reason else ''}"
 
 
@@ -117,7 +129,7 @@ def _clause(
     is_alone = len(subject.groups) == 1
     at = f" at {row.place}" if row.place else ""
     name = f"{row.name}{at}"
-    invalid = [_name(bar.arm) for bar in row.rates.bars if not bar.run_count]
+    invalid = [_name(row, bar.arm) for bar in row.rates.bars if not bar.run_count]
     if invalid and 1 < len(row.group.arms) < len(invalid) + 2:
         words = f"no valid run of {_some(invalid, 'or')}, so nothing is compared"
         return "" if is_alone else name, words
@@ -135,27 +147,29 @@ def _pair(row: VerdictRow, speed: Answer, energy: Answer | None, *, is_told: boo
     """Return what is found of two arms; without ``energy``, of their speed alone."""
     first, faster = speed.shown, _faster(row, speed, is_told=is_told)
     if energy is None:
-        return f"{_name(first)} {faster}" if first is not None else _not_ahead(row, speed)
+        return f"{_name(row, first)} {faster}" if first is not None else _not_ahead(row, speed)
     second, thriftier = energy.shown, _thriftier(row, speed, energy)
     if first is not None and first == second:
-        return f"{_name(first)} {faster} and {thriftier}"
+        return f"{_name(row, first)} {faster} and {thriftier}"
     if first is not None and second is not None:
-        return f"{_name(first)} {faster}, {_name(second)} {thriftier}"
+        return f"{_name(row, first)} {faster}, {_name(row, second)} {thriftier}"
     if first is not None:
-        return f"{_name(first)} {faster}, {_not_ahead(row, energy)}"
+        return f"{_name(row, first)} {faster}, {_not_ahead(row, energy)}"
     if second is not None:
-        return f"{_name(second)} {thriftier}, {_not_ahead(row, speed)}"
+        return f"{_name(row, second)} {thriftier}, {_not_ahead(row, speed)}"
     return _level(row, speed, energy)
 
 
 def _level(row: VerdictRow, speed: Answer, energy: Answer) -> str:
     """Return what is found of two arms of which none is ahead."""
     margins = [_margin(speed), _margin(energy)]
-    if all(margins):
+    is_short = {_is_short(speed), _is_short(energy)}
+    if all(margins) and len(is_short) == 1:
+        none = _TOO_FEW if is_short.pop() else "no difference shown"
         if len(set(margins)) == 1:
-            return f"no difference shown ({margins[0]})"
+            return f"{none} ({margins[0]})"
         of_energy = f"energy{_by(row)} ({margins[1]})"
-        return f"no difference shown in speed ({margins[0]}) or {of_energy}"
+        return f"{none} in speed ({margins[0]}) or {of_energy}"
     if speed.words == energy.words:
         both = f"speed and energy{_by(row)}" if speed.outcome == "same" else "speed or energy"
         return _not_ahead(row, speed).replace(speed.question, both, 1)
@@ -207,10 +221,20 @@ def _not_ahead(row: VerdictRow, answer: Answer) -> str:
     if answer.outcome == "same":
         return f"the same {answer.question}{by} {answer.verdict.removeprefix('same ')}"
     if margin := _margin(answer):
+        if _is_short(answer):
+            return f"{_TOO_FEW} in {answer.question}{by} ({margin})"
         return f"no difference in {answer.question}{by} shown ({margin})"
-    if answer.question == "energy" and (bounds := _bounds(row.energies)):
+    if answer.question == "energy" and (bounds := _bounds(row)):
         return bounds
-    return f"no verdict on {answer.question} ({answer.reason})"
+    return f"no verdict on {answer.question} ({_reason(row, answer.reason)})"
+
+
+def _is_short(answer: Answer) -> bool:
+    """Return whether only more runs are missing for a verdict."""
+    row = answer.row
+    if answer.outcome != "inconclusive" or row is None or row.effect is None:
+        return False
+    return row.call == "barred" and row.reason == row.shortage
 
 
 def _margin(answer: Answer) -> str:
@@ -221,8 +245,8 @@ def _margin(answer: Answer) -> str:
     row = answer.row
     if answer.outcome != "inconclusive" or row is None:
         return ""
-    if row.effect is not None and row.call == "barred" and row.reason == row.shortage:
-        return row.shortage.replace(";", ",")
+    if _is_short(answer):
+        return row.shortage
     if row.call != "none" or row.effect is None or answer.lower is None or answer.upper is None:
         return ""
     more, less = 1 / answer.lower - 1, answer.upper - 1
@@ -231,11 +255,12 @@ def _margin(answer: Answer) -> str:
     return f"± {row.quantity.floor_text(max(more, less, row.effect.floor))}"
 
 
-def _bounds(bars: Bars) -> str:
+def _bounds(row: VerdictRow) -> str:
     """Return that energies of arms are known as bounds, with these: ``A ≤ 31, B ≤ 30 J``."""
+    bars = row.energies
     if not bars.bars or any(bar.value is not None or bar.upper is None for bar in bars.bars):
         return ""
-    return f"energy known as bounds only ({_each(bars.bars)}{UNIT_SPACE}{bars.title})"
+    return f"energy known as bounds only ({_each(row, bars.bars)}{UNIT_SPACE}{bars.title})"
 
 
 def _figures(subject: Subject, row: VerdictRow, *, is_alone: bool) -> str:
@@ -243,11 +268,11 @@ def _figures(subject: Subject, row: VerdictRow, *, is_alone: bool) -> str:
     bars = row.rates
     if len(row.group.arms) > 1:
         if not row.ranking:
-            return f"no ranking ({row.loads or bars.missing})"
+            return f"no ranking ({_reason(row, row.loads or bars.missing)})"
         return _ranked(row, has_figures=is_alone)
-    arm = f"{_name(next(iter(row.group.arms)))} " if len(subject.arms) > 1 else ""
+    arm = f"{_name(row, next(iter(row.group.arms)))} " if len(subject.arms) > 1 else ""
     if not bars.has_figure:
-        return f"{arm}{bars.missing}"
+        return f"{arm}{_reason(row, bars.missing)}"
     (bar,) = bars.bars
     energy = row.energies
     cost = (
@@ -267,33 +292,32 @@ def _ranked(row: VerdictRow, *, has_figures: bool) -> str:
     best, *others = row.ranking
     records = {arm: [run.record for run in row.group.arms[arm]] for arm in row.ranking}
     bars = [bar for arm in row.ranking if (bar := row.rates.of(arm)) is not None]
-    figures = f"{row.rates.title}: {_each(bars)}" if has_figures else ""
+    figures = f"{row.rates.title}: {_each(row, bars)}" if has_figures else ""
     if row.grade.is_short:
         gap = row.rates.bars and not all(bar.run_count for bar in row.rates.bars)
-        why = "; ".join(filter(None, (row.grade.reason.replace(";", ","), figures)))
-        return f"no {'ranking' if gap else 'difference shown'} ({why})"
+        why = "; ".join(filter(None, (_reason(row, row.grade.reason), figures)))
+        return f"{'no ranking' if gap else _TOO_FEW} ({why})"
     figures = f" ({figures})" if figures else ""
     if any(first_arm(*began_s(records[best], records[arm])) for arm in others):
         return f"no verdict on arms whose runs did not alternate{figures}"
-    effects = effects_to_best(row.rates, row.ranking)
-    ahead = {arm: each for arm, each in effects.items() if each.differs}
+    ahead = {arm: ratio for arm, each, ratio, _ in speed_ratios(row) if each.differs}
     if not ahead:
         return f"no difference in speed shown{figures}"
     than = [
-        f"{ratio_text(max(each.ratio, 1 / each.ratio))}{TIMES} as fast as {_name(arm)}"
-        for arm, each in itertools.islice(ahead.items(), _NAMED_MAX)
+        f"{ratio}{TIMES} as fast as {_name(row, arm)}"
+        for arm, ratio in itertools.islice(ahead.items(), _NAMED_MAX)
     ]
     if len(ahead) > _NAMED_MAX:
         than.append(f"faster than {counted(len(ahead) - _NAMED_MAX, 'more arm')}")
-    level = _some([_name(arm) for arm in others if arm not in ahead])
+    level = _some([_name(row, arm) for arm in others if arm not in ahead])
     return (
-        f"{_name(best)} is {listed(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
+        f"{_name(row, best)} is {listed(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
         f"{f', no difference from {level} shown' if level else ''}"
     )
 
 
-def _each(bars: Sequence[Bar]) -> str:
-    return _some([f"{_name(bar.arm)} {bar.text}" for bar in bars])
+def _each(row: VerdictRow, bars: Sequence[Bar]) -> str:
+    return _some([f"{_name(row, bar.arm)} {bar.text}" for bar in bars])
 
 
 def _some(texts: Sequence[str], word: str = "and") -> str:
@@ -303,5 +327,5 @@ def _some(texts: Sequence[str], word: str = "and") -> str:
     return listed([*texts[:_NAMED_MAX], *more], word)
 
 
-def _name(arm: str) -> str:
-    return shortened(arm, _NAME_MAX)
+def _name(row: VerdictRow, arm: str) -> str:
+    return shortened(row.names[arm], _NAME_MAX)

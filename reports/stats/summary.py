@@ -33,6 +33,7 @@ from wattload.reports.stats.bars import (
     ShownPoint,
     counted_bytes,
     device_bars,
+    effects_to_best,
     efficiency_bars,
     energy_bars,
     letter_of,
@@ -57,6 +58,7 @@ from wattload.reports.stats.conditions import (
     slow_link,
 )
 from wattload.reports.stats.confidence import Grade, grade, limit
+from wattload.reports.stats.effects import Effect
 from wattload.reports.stats.subject import LETTERS, Group, Subject, named
 from wattload.reports.stats.sweeps import points, scalings
 from wattload.results.facts import Run as WorkloadRun
@@ -70,6 +72,8 @@ from wattload.results.quantity import (
     listed,
     percent,
     quantity,
+    ratio_ends,
+    ratio_text,
 )
 from wattload.results.reading import run_of, view_named, view_of
 from wattload.results.view import Limit
@@ -143,7 +147,8 @@ class VerdictRow:
     ``times`` is how long the jobs of several arms took, where that has a figure of its own.
     ``paths`` is what sets the arms apart by the view of the workload, and is empty without one.
     ``loads`` is which of three arms or more ran under which load, where that is not what they are
-    compared in, or which read no storage: they are then not ranked.
+    compared in, or which read no storage: they are then not ranked. ``names`` has what arms are
+    called, by arm.
     """
 
     group: Group
@@ -173,6 +178,7 @@ class VerdictRow:
     times: str
     paths: str
     loads: str
+    names: Mapping[str, str]
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -210,6 +216,30 @@ class FirstScreen:
     scale: str = ""
     warm_up_count: int = 0
     no_power: str = ""
+
+
+def speed_ratios(row: VerdictRow) -> Iterator[tuple[str, Effect, str, str]]:
+    """Yield the ratios of the fastest of three arms or more to each other one, as printed.
+
+    Each has that arm, its effect, and how many times as fast as it the fastest one is, with the
+    interval: ``1.12``, ``1.00 to 1.25``. Too few runs have no interval.
+    """
+    for arm, each in effects_to_best(row.rates, row.ranking).items():
+        found = [each.ratio, *(end for own in each.demanded for end in (own.lower, own.upper))]
+        ratio, *ends = found if row.rates.better == "lower" else [1 / one for one in found]
+        within = (min(ends), max(ends)) if ends else ()
+        yield arm, each, ratio_text(ratio, within=within), ratio_ends(*within) if within else ""
+
+
+def arm_names(subject: Subject) -> dict[str, str]:
+    """Return what arms are called: ``label "A"`` where another arm has that letter."""
+    letters = LETTERS[: len(subject.arms)]
+    return {
+        arm: f'{subject.by} "{arm}"'
+        if arm in letters and letter_of(subject.arms, arm) not in ("", arm)
+        else arm
+        for arm in subject.arms
+    }
 
 
 @cache_by_identity
@@ -451,6 +481,7 @@ def _verdict_row(
         times=_times(point) if len(arms) > 1 else "",
         paths=_paths(subject, point),
         loads=barred,
+        names=arm_names(subject),
     )
 
 

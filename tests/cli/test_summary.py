@@ -532,7 +532,7 @@ def test_three_arms_are_listed_without_a_winner(capsys: pytest.CaptureFixture[st
     rates = {"A": steps(1e9, 2), "B": steps(2e9, 2), "C": steps(3e9, 2)}
     print_comparison(session(rates), JOURNAL)
     text = capsys.readouterr().out
-    assert "no difference shown (2 runs each, 5 needed; " in text
+    assert "too few runs to show a difference (2 runs each; 5 needed; " in text
     assert "verdict" not in text
     assert "ratio" not in text
 

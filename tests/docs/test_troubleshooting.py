@@ -10,7 +10,7 @@ import pytest
 from tests.docs.commands import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-FINDING = re.compile(r"\ANo difference[^.(]*\([^)]*\)")
+FINDING = re.compile(r"\A(?:No difference|Too few runs)[^.(]*\([^)]*\)")
 SOURCES = ("wattload", "workloads", "loaders", "power", "reports")
 MESSAGES = {
     message

@@ -134,6 +134,13 @@ def test_a_ratio_beyond_a_thousand_is_only_a_bound() -> None:
     assert ratio_ends(2.4001, 2.4002) == "2.4001 to 2.4002"
 
 
+def test_a_figure_is_not_printed_outside_of_its_interval() -> None:
+    assert ratio_text(1.708, within=(1.707, 1.709)) == "1.708"
+    assert ratio_text(1.708, within=(1.69, 1.72)) == "1.71"
+    assert percentages(0.6232, within=(0.6231, 0.6233)) == "62.32\u00a0%"
+    assert percentages(0.6232, within=(0.61, 0.63)) == "62\u00a0%"
+
+
 def test_a_percentage_never_reads_a_hundred() -> None:
     assert percentages(0.66) == "66\u00a0%"
     assert percentages(0.9987) == "99.9\u00a0%"

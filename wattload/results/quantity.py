@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -258,16 +258,33 @@ def percent(share: float | None, digits: int = 3) -> str:
     return MISSING if share is None else f"{number(share * 100, digits)}{UNIT_SPACE}%"
 
 
-def percentages(*shares: float) -> str:
+def percentages(*shares: float, within: Sequence[float] = ()) -> str:
     """Return shares below 1 as percentages, with enough digits to differ and not to read 100.
 
-    Shares over 99.9 % and losses over 1,000 % are only stated as such.
+    Shares over 99.9 % and losses over 1,000 % are only stated as such. A share ``within`` an
+    interval has as many digits as its ends if it would otherwise be printed outside of them.
     """
     if all(share > _LARGEST_SHARE for share in shares):
         return f"over {number(_LARGEST_SHARE * 100, 3)}{UNIT_SPACE}%"
-    texts = [[_percentage(share, digits) for share in shares] for digits in range(2, 7)]
-    shown = next((own for own in texts if len({*own, "100"}) > len(own)), texts[0])
-    return f"{' to '.join(shown).replace('-', MINUS)}{UNIT_SPACE}%"
+    digits = _share_digits(shares)
+    if within:
+        digits = _digits_within(shares[0], within, digits, _share_digits(within))
+    shown = " to ".join(_percentage(share, digits) for share in shares)
+    return f"{shown.replace('-', MINUS)}{UNIT_SPACE}%"
+
+
+def _share_digits(shares: Sequence[float]) -> int:
+    for digits in range(2, 7):
+        texts = {_percentage(share, digits) for share in shares}
+        if len({*texts, "100"}) > len(shares):
+            return digits
+    return 2
+
+
+def _digits_within(value: float, ends: Sequence[float], digits: int, of_ends: int) -> int:
+    """Return the digits of a value whose interval is printed with ``of_ends`` digits."""
+    low, high = sorted(float(f"{end:.{of_ends - 1}e}") for end in ends)
+    return digits if low <= float(f"{value:.{digits - 1}e}") <= high else of_ends
 
 
 def _percentage(share: float, digits: int) -> str:
@@ -278,8 +295,16 @@ def _percentage(share: float, digits: int) -> str:
     return number(share * 100, digits)
 
 
-def ratio_text(ratio: float, digits: int = 3) -> str:
-    """Return a ratio; one over 1,000, or under the inverse of that, is only stated as such."""
+def ratio_text(ratio: float, digits: int = 3, within: Sequence[float] = ()) -> str:
+    """Return a ratio; one over 1,000, or under the inverse of that, is only stated as such.
+
+    A ratio ``within`` an interval has as many digits as its ends in ``ratio_ends`` if it would
+    otherwise be printed outside of them.
+    """
+    if within:
+        digits = _digits_within(
+            ratio, within, digits, _end_digits(min(within), max(within), digits)
+        )
     if ratio > _LARGEST_RATIO:
         return f"over {whole(_LARGEST_RATIO)}"
     if ratio < 1 / _LARGEST_RATIO:
@@ -291,11 +316,15 @@ def ratio_ends(lower: float, upper: float, digits: int = 3) -> str:
     """Return an interval of a ratio, with more digits if only those tell its ends apart."""
     if lower > _LARGEST_RATIO or upper < 1 / _LARGEST_RATIO:
         return ratio_text(lower if lower > _LARGEST_RATIO else upper)
-    for count in range(digits, digits + 4):
-        ends = ratio_text(lower, count), ratio_text(upper, count)
-        if ends[0] != ends[1]:
-            return " to ".join(ends)
+    digits = _end_digits(lower, upper, digits)
     return f"{ratio_text(lower, digits)} to {ratio_text(upper, digits)}"
+
+
+def _end_digits(lower: float, upper: float, digits: int) -> int:
+    for count in range(digits, digits + 4):
+        if ratio_text(lower, count) != ratio_text(upper, count):
+            return count
+    return digits
 
 
 def listed(parts: list[str], word: str = "and") -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.reports.gnn import gnn_run
+from tests.reports.gnn import pairs as pairs_of_loaders
 from tests.reports.gpu_reads import reads_run
+from tests.reports.page_text import blocks_text
 from tests.reports.random_reads import random_run
 from tests.reports.sessions import session, simulated, turn
 from tests.reports.stats.test_excluded_energies import pairs, unchecked
@@ -16,6 +20,7 @@ from tests.reports.stats.test_summary import FAST, REAL, SLOW
 from wattload.core.power import Evidence, Scope
 from wattload.core.record.results import Check
 from wattload.reports.runs.load import Run
+from wattload.reports.sections.first import first_section, heading
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import first_screen
@@ -70,12 +75,12 @@ def test_within_the_noise_no_difference_is_shown() -> None:
 @pytest.mark.parametrize(
     ("rates", "words"),
     [
-        ({"A": FAST[:3], "B": SLOW[:3]}, "No difference shown (3 pairs, 6 needed)."),
-        ({"A": FAST[:1], "B": SLOW[:1]}, "No difference shown (1 pair, 6 needed)."),
+        ({"A": FAST[:3], "B": SLOW[:3]}, "3 pairs; 6 needed"),
+        ({"A": FAST[:1], "B": SLOW[:1]}, "1 pair; 6 needed"),
     ],
 )
-def test_too_few_runs_show_no_difference(rates: dict[str, list[float]], words: str) -> None:
-    assert said(session(rates, **REAL)) == words
+def test_too_few_runs_are_told_as_such(rates: dict[str, list[float]], words: str) -> None:
+    assert said(session(rates, **REAL)) == f"Too few runs to show a difference ({words})."
 
 
 def test_energies_that_were_not_measured_are_told_as_such() -> None:
@@ -143,12 +148,20 @@ def without_lower_bound(run: Run, **changes: Any) -> Run:
     return replace(run, record=run.record.model_copy(update={"power": own}))
 
 
-def test_letters_of_a_reason_are_told() -> None:
+def test_reasons_name_arms_as_the_user_does() -> None:
     runs = [*session({"old": FAST}, **REAL), *session({"new": SLOW})]
     assert said(runs) == (
         "old finishes an epoch 2.40x as fast, "
-        "no verdict on energy (no figure of B (not measured: no power sensor)), where B is new."
+        "no verdict on energy (no figure of new (not measured: no power sensor))."
     )
+
+
+def test_a_name_that_is_the_letter_of_another_arm_is_told_as_a_label() -> None:
+    runs = session({"b": SLOW, "A": FAST})
+    assert said(runs).startswith('Label "A" finishes an epoch 2.40x as fast')
+    assert heading(make_subject(runs)) == [("A", "b"), ("B", 'label "A"')]
+    of_one = [*session({"b": FAST}, **REAL), *session({"A": SLOW})]
+    assert '(no figure of label "A" (not measured' in said(of_one)
 
 
 def test_arms_without_a_common_workload_have_their_figures() -> None:
@@ -214,7 +227,28 @@ def test_of_three_arms_the_fastest_is_compared_with_each() -> None:
         "energy not measured (no power sensor)."
     )
     few = session({"A": SLOW[:3], "B": FAST[:3], "C": SLOW[:3]})
-    assert said(few).startswith("Unet3D: no difference shown (3 runs each, 5 needed; GB/s read: B")
+    short = "Unet3D: too few runs to show a difference (3 runs each; 5 needed; GB/s read: B"
+    assert said(few).startswith(short)
+
+
+@pytest.mark.parametrize("is_time", [False, True])
+def test_the_row_of_three_arms_has_the_ratios_of_the_sentence(*, is_time: bool) -> None:
+    runs = session({"A": SLOW, "B": FAST, "C": [1.5e9] * 8})
+    if is_time:
+        own = pairs_of_loaders(count=8)
+        direct = [
+            gnn_run(name=f"c{at}", loader="direct", repeat=at, seed=at + 1) for at in range(8)
+        ]
+        runs = [*own, *direct]
+    subject = make_subject(runs, "loader" if is_time else "label")
+    sentence = finding(subject)
+    first, second = re.findall("([0-9.]+)\u00d7 as fast as", sentence)
+    row = blocks_text(first_section(subject, first_screen(subject)))
+    (note,) = re.findall("note: (. is .*) hold together", row)
+    assert re.findall("([0-9.]+)\u00d7 ", note) == [first, second]
+    for text, *ends in re.findall("([0-9.]+)\u00d7 \\(([0-9.]+) to ([0-9.]+)\\)", note):
+        low, high = map(float, ends)
+        assert 1 < low <= float(text) <= high
 
 
 def test_two_of_three_arms_are_compared_as_three_are() -> None:
@@ -246,7 +280,7 @@ def test_three_arms_that_ran_one_after_the_other_have_no_verdict() -> None:
 def test_of_many_arms_the_first_are_named() -> None:
     runs = [turn(f"arm {number}", 0, 1e9 + 1e8 * number) for number in range(30)]
     assert said(runs).count("arm ") == 4
-    assert "(1 run each, 5 needed; GB/s read: arm 29 3.90, " in said(runs)
+    assert "(1 run each; 5 needed; GB/s read: arm 29 3.90, " in said(runs)
     rates = {f"arm {place}": [rate * 0.8**place for rate in FAST] for place in range(6)}
     assert "2.44x as fast as arm 4 and faster than 1 more arm, with " in said(session(rates))
 
@@ -292,7 +326,7 @@ def test_workloads_of_which_the_same_is_found_are_told_together() -> None:
         )
     ]
     assert said(runs) == (
-        "Unet3D, Checkpoint and DLRM: no difference shown (2 runs each, 5 needed)."
+        "Unet3D, Checkpoint and DLRM: too few runs to show a difference (2 runs each; 5 needed)."
     )
 
 
