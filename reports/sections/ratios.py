@@ -49,6 +49,9 @@ _GATE_BADGES: dict[Gate, tuple[str, Tone]] = {
     "noisy": ("noisy, run more", "warn"),
     "unstable": ("unstable", "bad"),
 }
+_END_DIGITS = 4
+"""One digit more than a ratio has, to show on which side of 1 an end is."""
+
 _CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
 _MEANS = "Figures are geometric means of valid runs, as in the bars. "
 _RATIO = (
@@ -162,7 +165,11 @@ def _ratio_cell(entry: Row, effect: Effect) -> Cell:
         entry.quantity.effect_text(entry.in_favour(of)) for of in (effect.ratio, effect.medians)
     )
     remark = f"medians: {medians}" if medians != ratio else ""
-    return Cell(entry.ratio_text(effect.ratio), remark=remark)
+    if (interval := effect.interval) is not None:
+        ends = [entry.in_favour(end) for end in (interval.lower, interval.upper)]
+        favour = entry.in_favour(effect.ratio)
+        ratio = entry.quantity.effect_text(favour, within=ends, end_digits=_END_DIGITS)
+    return Cell(f"{entry.leader} {ratio}", remark=remark)
 
 
 def _interval_cell(entry: Row, effect: Effect) -> Cell:
@@ -182,8 +189,7 @@ def _interval_cell(entry: Row, effect: Effect) -> Cell:
 
 def _ends(entry: Row, interval: Interval) -> str:
     ends = sorted(entry.in_favour(end) for end in (interval.lower, interval.upper))
-    # One digit more than the ratio, to show on which side of 1 an end is.
-    return entry.quantity.ends_text(ends[0], ends[1], 4)
+    return entry.quantity.ends_text(ends[0], ends[1], _END_DIGITS)
 
 
 def _multiple(entry: Row, arm: str, group: Group) -> str:

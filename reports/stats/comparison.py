@@ -111,10 +111,6 @@ class Row:
         is_inverse = self.effect is not None and self.effect.ratio < 1
         return 1 / ratio if is_inverse else ratio
 
-    def ratio_text(self, ratio: float) -> str:
-        """Return a ratio of B over A as printed, with the leader before it: ``A 1.50`` times."""
-        return f"{self.leader} {self.quantity.effect_text(self.in_favour(ratio))}"
-
 
 _OPEN = Verdict("none", "", "")
 

@@ -113,14 +113,16 @@ class Quantity:
     def unscaled(self, value: float) -> float:
         return math.log(value) if self.is_share else value
 
-    def effect_text(self, ratio: float, digits: int = 3, within: Sequence[float] = ()) -> str:
+    def effect_text(
+        self, ratio: float, digits: int = 3, within: Sequence[float] = (), end_digits: int = 3
+    ) -> str:
         """Return an effect as printed: ``2.40`` times, or for a share ``4.8 points``.
 
         It is not printed outside of the interval that it is ``within``.
         """
         if self.is_share:
             return _points(math.log(ratio), within=[math.log(end) for end in within])
-        return f"{ratio_text(ratio, digits, within)}{TIMES}"
+        return f"{ratio_text(ratio, digits, within, end_digits)}{TIMES}"
 
     def ends_text(self, lower: float, upper: float, digits: int = 3) -> str:
         """Return the interval of an effect as printed: ``2.35 to 2.44``."""

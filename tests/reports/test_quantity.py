@@ -137,6 +137,7 @@ def test_a_ratio_beyond_a_thousand_is_only_a_bound() -> None:
 def test_a_figure_is_not_printed_outside_of_its_interval() -> None:
     assert ratio_text(1.708, within=(1.707, 1.709)) == "1.708"
     assert ratio_text(1.708, within=(1.69, 1.72)) == "1.71"
+    assert ratio_text(1.7065, within=(1.7042, 1.7088), end_digits=4) == "1.706"
     assert percentages(0.6232, within=(0.6231, 0.6233)) == "62.32\u00a0%"
     assert percentages(0.6232, within=(0.61, 0.63)) == "62\u00a0%"
 

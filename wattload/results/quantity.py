@@ -295,15 +295,17 @@ def _percentage(share: float, digits: int) -> str:
     return number(share * 100, digits)
 
 
-def ratio_text(ratio: float, digits: int = 3, within: Sequence[float] = ()) -> str:
+def ratio_text(
+    ratio: float, digits: int = 3, within: Sequence[float] = (), end_digits: int = 3
+) -> str:
     """Return a ratio; one over 1,000, or under the inverse of that, is only stated as such.
 
-    A ratio ``within`` an interval has as many digits as its ends in ``ratio_ends`` if it would
-    otherwise be printed outside of them.
+    A ratio ``within`` an interval has as many digits as its ends in ``ratio_ends``, of
+    ``end_digits``, if it would otherwise be printed outside of them.
     """
     if within:
         digits = _digits_within(
-            ratio, within, digits, _end_digits(min(within), max(within), digits)
+            ratio, within, digits, _end_digits(min(within), max(within), end_digits)
         )
     if ratio > _LARGEST_RATIO:
         return f"over {whole(_LARGEST_RATIO)}"
