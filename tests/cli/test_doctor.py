@@ -172,6 +172,10 @@ def test_the_default_directory_is_the_target_of_the_environment(
             "vda: not an NVMe drive, so it has no power telemetry",
         ),
         (
+            "found no source for vda (not an NVMe drive); also took nvml_power for GPU 0 (gpu)",
+            "vda: not an NVMe drive",
+        ),
+        (
             "found no source for nvme0 (/dev/nvme0 can't be opened by user 7: run as root, or "
             "grant access; b)",
             "nvme0: /dev/nvme0 can't be opened by user 7: run as root, or grant ...",
