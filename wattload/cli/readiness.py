@@ -38,7 +38,7 @@ def headline(refusals: Mapping[str, str], energy: Finding) -> str:
 def _short(reason: str) -> str:
     """Return the first clause of why nothing measures a drive: ``vda: not an NVMe drive, ...``."""
     first = reason.removeprefix("found ").partition("; ")[0]
-    first = re.sub(r"^no source for (\S+) \((.*)\)$", r"\1: \2", first)
+    first = re.sub(r"^no source for (\S+) \((.*?)\)?$", r"\1: \2", first)
     return textwrap.shorten(first, LONGEST_REASON, placeholder=" ...")
 
 
