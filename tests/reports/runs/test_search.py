@@ -35,7 +35,7 @@ def test_runs_of_sessions_are_found_below_a_folder(tmp_path: Path) -> None:
     found = find_records([tmp_path])
     assert [file.parent.name for file in found.files] == ["run-a", "run-c", "run-b"]
     page = render_index(tmp_path, output=tmp_path / "index.html")
-    assert ">session/inner/run-c<" in page
+    assert ">session/<wbr>inner/<wbr>run-c<" in page
     assert 'href="session/inner/run-c/"' in page
 
 
