@@ -249,6 +249,7 @@ def test_a_misspelt_experiment_is_refused(tmp_path: Path) -> None:
     assert "unknown option experiment=worker; did you mean workers?" in done.stderr
 
 
+@pytest.mark.thorough
 def test_every_experiment_is_a_session_of_its_own(tmp_path: Path) -> None:
     runs = {name: composed(tmp_path, f"experiment={name}") for name in options("experiment")}
     assert [run["label"] for run in runs["loaders"]] == ["direct", "torch"]

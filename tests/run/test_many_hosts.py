@@ -14,6 +14,8 @@ import pytest
 from tests.run.many_hosts import AHEAD_NS, EPOCHS, PHASE, ROWS
 from wattload.core.record.file import RECORD_FILE, read_record
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 GB = 1_000_000_000
 

@@ -168,6 +168,7 @@ def close(*leaders: Leader) -> None:
         assert leader.process.returncode == 0
 
 
+@pytest.mark.thorough
 def test_leaders_that_close_are_watched_until_all_do(start: Start) -> None:
     root, two, three = start(3)
     for leader in (root, two):
@@ -177,6 +178,7 @@ def test_leaders_that_close_are_watched_until_all_do(start: Start) -> None:
         assert f"note: nothing was heard from three {SILENT}\n" in leader.last_words()
 
 
+@pytest.mark.thorough
 def test_a_stopped_leader_ends_the_run_on_all_hosts_by_its_name(start: Start) -> None:
     root, two, three = start(3)
     os.kill(two.process.pid, signal.SIGSTOP)
@@ -207,6 +209,7 @@ def test_a_cut_network_ends_both_sides(start: Start) -> None:
     networks[0].close()
 
 
+@pytest.mark.thorough
 def test_hosts_that_are_stopped_together_do_not_accuse_each_other(start: Start) -> None:
     root, two = start()
     for leader in (root, two):
