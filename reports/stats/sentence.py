@@ -87,7 +87,7 @@ def _reason(row: VerdictRow, text: str) -> str:
 
 
 def _once(found: str, screen: FirstScreen) -> str:
-    """Return a finding in which whose account all energies are is told once, at its end."""
+    """Name the drives' own meters once, at a finding's end, if all energies are theirs."""
     by, *others = {_by(row) for row in screen.rows if row.energies.has_figure} or {""}
     is_repeated = bool(by) and not others and found.count(by) > 1
     return f"{found.replace(by, '')}; energy{by}" if is_repeated else found
@@ -125,7 +125,7 @@ def _why_no_energy(row: VerdictRow) -> str:
 def _clause(
     subject: Subject, row: VerdictRow, *, is_first: bool, has_energy: bool
 ) -> tuple[str, str]:
-    """Return the name of a workload, empty where its unit of work is told, and what is found."""
+    """Return a workload's name, empty if the words have its unit of work, and what is found."""
     is_alone = len(subject.groups) == 1
     at = f" at {row.place}" if row.place else ""
     name = f"{row.name}{at}"
@@ -177,7 +177,7 @@ def _level(row: VerdictRow, speed: Answer, energy: Answer) -> str:
 
 
 def _faster(row: VerdictRow, speed: Answer, *, is_told: bool) -> str:
-    """Return by how much an arm is ahead, in its unit of work where that is told.
+    """Return by how much an arm is ahead, with ``is_told`` in the workload's unit of work.
 
     Shares are compared by points, and are of no work.
     """

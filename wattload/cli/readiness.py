@@ -45,7 +45,7 @@ def _short(reason: str) -> str:
 def workload_refusals(directory: Path) -> dict[str, str]:
     """Return why each workload can't run in a directory at the smallest scale; empty if it can.
 
-    Each is asked for its plan, with its default loader. One that moves no bytes is left out.
+    Each workload plans a run with its default loader. Workloads that move no bytes are left out.
     """
     from wattload.cli.outcome import Printer
     from wattload.cli.plan import require_possible
