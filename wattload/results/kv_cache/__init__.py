@@ -1,0 +1,1 @@
+"""The results of a cache of keys and values on a drive."""

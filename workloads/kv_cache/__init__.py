@@ -1,0 +1,1 @@
+"""A cache of keys and values on a drive: blocks of prefixes are stored and restored."""

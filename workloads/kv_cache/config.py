@@ -1,0 +1,172 @@
+"""The settings of the kv_cache workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wattload.core.errors import ConfigError
+from wattload.core.settings import check_settings, setting
+from wattload.results.kv_cache.facts import Admission, Arrivals, Layout, Source
+
+MAX_BLOCK_TOKENS = 512
+MAX_QUEUE_DEPTH = 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Spread:
+    """How a quantity varies: uniform from ``low`` to ``high``, or log-normal by ``median``.
+
+    ``sigma`` is the standard deviation of the logarithm; 0 with a ``median`` is a constant.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    median: float | None = None
+    sigma: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class UserType:
+    """A share of the users: tokens of new text and of output a turn, and pauses between turns.
+
+    With ``is_drawn_once`` a user's length is drawn once, and each turn has a quarter of it to all
+    of it, as in MLPerf Storage.
+    """
+
+    share: float = 1.0
+    is_drawn_once: bool = True
+    new_tokens: Spread = field(default_factory=Spread)
+    output_tokens: Spread = field(default_factory=Spread)
+    think_s: Spread = field(default_factory=Spread)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scale:
+    """The size of the model, of the cache and of the run at one scale."""
+
+    model: str = "llama3.1-8b"
+    capacity_bytes: int | None = 20 << 30
+    duration_s: float = 180.0
+    users: int = 16
+    most_input_tokens: int = 32768
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """Requests to a server that keeps blocks of prefixes on a drive."""
+
+    _target_: str = "wattload.workloads.kv_cache.workload.KvCache"
+    model: str = setting("llama3.1-8b", "Model that sets the bytes of a token.")
+    bytes_per_token: int | None = setting(
+        None, "Bytes of keys and values of a token, in place of a model's.", least=1, unset="model"
+    )
+    kv_dtype_bytes: int = setting(2, "Bytes of a number: 2, or 1 for FP8.", least=1, most=2)
+    block_tokens: int = setting(
+        256, "Tokens of a block.", least=16, most=MAX_BLOCK_TOKENS, multiple=16
+    )
+    layout: Layout = setting(
+        Layout.block_file, "A file for each block, or a file for each layer's keys and values."
+    )
+    tp: int = setting(
+        1, "Ranks of tensor parallelism; each has a file of its own.", least=1, most=64
+    )
+    mla_shards: str = setting(
+        "replicated",
+        "Whether each rank stores the latent vectors of an MLA model, or one rank.",
+        choices=("replicated", "once"),
+    )
+    requests: Source = setting(Source.users, "Where requests come from.")
+    trace: str | None = setting(
+        None, "Trace file with Mooncake's fields; requests=trace only.", unset="none"
+    )
+    speed: float = setting(1.0, "Factor on the speed of a trace.", above=0, most=1e6)
+    jitter: bool = setting(
+        False, "Spread the requests of a trace evenly over the time to the next time stamp."
+    )
+    arrivals: Arrivals = setting(
+        Arrivals.closed, "When users ask: after the previous answer, or at a rate."
+    )
+    request_rate: float | None = setting(
+        None, "Requests a second; arrivals=open only.", above=0, most=1e6, unset="none"
+    )
+    users: int = setting(16, "Users of the closed loop.", least=1, most=1 << 20)
+    user_types: dict[str, UserType] = setting(dict, "Kinds of users, by name.")
+    system_prompts: int = setting(4, "System prompts that requests share.", least=0, most=1 << 16)
+    system_prompt_tokens: int = setting(1024, "Tokens of a system prompt.", least=0)
+    zipf: float = setting(1.0, "Exponent of the popularity of system prompts.", least=0, most=10)
+    turns: float = setting(5.0, "Mean turns of a conversation.", least=1)
+    most_input_tokens: int = setting(
+        32768, "Longest input; a conversation ends before it.", least=16, most=131072
+    )
+    prefill_tokens_per_s: float | None = setting(
+        None, "Emulated rate of computing missed tokens.", above=0, unset="unpaced"
+    )
+    decode_ms_per_token: float | None = setting(
+        None, "Emulated time of an output token, in ms.", above=0, unset="unpaced"
+    )
+    memory_tier_bytes: int = setting(
+        0, "Cache in memory before the drive: its hits are counted, no memory is taken.", least=0
+    )
+    capacity_bytes: int | None = setting(
+        None, "Size of the cache on the drive.", least=1, unset="80 % of the file system"
+    )
+    admission: Admission = setting(
+        Admission.all, "Blocks that are stored: all, those missed a second time, or none."
+    )
+    queue_depth: int = setting(
+        32, "Operations in flight, of reads and of writes each.", least=1, most=MAX_QUEUE_DEPTH
+    )
+    request_bytes: int = setting(
+        1 << 20, "Most bytes of an operation.", multiple=4096, least=4096, most=1 << 30
+    )
+    max_backlog: int = setting(
+        1024, "Requests in the system that end the run as overloaded.", least=1, most=1 << 20
+    )
+    target_p99_ms: float | None = setting(
+        None, "p99 of what the drive may add to the first token, in ms.", above=0, unset="none"
+    )
+    duration_s: float = setting(180.0, "Time of the mix of requests.", above=0)
+    saturation_s: float = setting(30.0, "Time of restores alone, and of stores alone.", above=0)
+    prefill_j_per_token: float | None = setting(
+        None,
+        "Declared energy of computing a token, in J, for the break-even.",
+        above=0,
+        unset="none",
+    )
+    prefill_j_source: str = setting("", "Where that energy is from; the page prints it.")
+    scales: dict[str, Scale] = setting(dict, "Model, capacity and time by scale.")
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range, or settings that do not fit."""
+        check_settings(self, "workload")
+        if self.requests is Source.trace and self.trace is None:
+            raise ConfigError(
+                "workload.requests=trace needs workload.trace=FILE.jsonl, a trace with Mooncake's "
+                "fields timestamp, input_length, output_length and hash_ids"
+            )
+        if self.trace is not None and self.requests is not Source.trace:
+            raise ConfigError(
+                f"workload.trace={self.trace} needs workload.requests=trace; with "
+                f"requests={self.requests.value} no trace is read"
+            )
+        if self.requests is Source.trace and self.request_rate is not None:
+            raise ConfigError(
+                "a trace has its own times; use workload.speed in place of workload.request_rate"
+            )
+        is_open = self.requests is Source.users and self.arrivals is Arrivals.open
+        if self.request_rate is not None and not is_open:
+            raise ConfigError(
+                f"workload.request_rate={self.request_rate:g} needs workload.arrivals=open: in a "
+                "closed loop users ask when the previous request is done"
+            )
+        if is_open and self.request_rate is None:
+            raise ConfigError("workload.arrivals=open needs workload.request_rate=REQUESTS_PER_S")
+        if self.prefill_j_per_token is not None and not self.prefill_j_source:
+            raise ConfigError(
+                "workload.prefill_j_per_token needs workload.prefill_j_source, a few words that "
+                "say where it is from"
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        return self.requests is Source.users and self.arrivals is Arrivals.closed
