@@ -50,3 +50,17 @@ def bad_blocks(
     """Return how many blocks of ``unit`` bytes do not begin as they must."""
     blocks = stamps_of(content, identity, offset, first, unit)
     return sum(block[:STAMP_BYTES].tobytes() != stamp for block, stamp in blocks)
+
+
+def sampled_blocks(size: int, seed: int, word: int, unit: int = PAGE_BYTES) -> list[int]:
+    """Return the numbers of the blocks that a sampled read compares of an extent of ``size``.
+
+    The middle one is drawn by splitmix64 (Steele, Lea, Flood 2014), scaled as Lemire does (2019).
+    """
+    blocks = -(-size // unit)
+    if blocks <= 2:
+        return list(range(blocks))
+    bits = (seed + (word + 1) * 0x9E3779B97F4A7C15) % (1 << 64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        bits = (bits ^ bits >> shift) * factor % (1 << 64)
+    return [0, 1 + (bits * (blocks - 2) >> 64), blocks - 1]

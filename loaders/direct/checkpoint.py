@@ -63,7 +63,7 @@ class DirectStore:
         """Write the shard's file and cut it to size; with ``fsync`` sync it and its folder."""
         result = self._run(IOKind.WRITE, folder, identity, moved, fsync=fsync)
         file = ShardFile(name=self._name, payload_bytes=result.moved_bytes)
-        return Saved(files=(file,), cpu_s=result.cpu_s, synced_count=int(result.sync_ns > 0))
+        return Saved(files=(file,), cpu_s=result.cpu_s, synced_count=result.synced_files)
 
     def load(
         self, folder: Path, files: Sequence[ShardFile], identity: BlockIdentity, moved: ByteCounter

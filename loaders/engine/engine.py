@@ -226,13 +226,15 @@ class Ticket:
         return IOResult(
             moved_bytes=found.bytes,
             operation_count=found.operations,
-            seconds=(found.end_ns - found.start_ns) / NS_PER_S,
+            start_ns=found.start_ns,
+            end_ns=found.end_ns,
             cpu_s=found.cpu_ns / NS_PER_S,
             path=self._path,
             latency=self.reading().latency,
             trace=self._trace(job),
             bad_blocks=found.bad_blocks,
-            sync_ns=found.sync_ns,
+            compared_bytes=found.compared_bytes,
+            synced_files=found.synced_files,
         )
 
     def _read_job(self, job: ctypes.c_void_p) -> IOReading:
@@ -262,7 +264,8 @@ class IOEngine:
     from a multiple of 4096; by default the engine allocates it and fills it with random bytes.
     ``regions`` is further memory, for destinations: contiguous uint8 arrays. All memory is
     registered with the kernel once, and is kept until ``close``.
-    Without ``direct`` files pass through the page cache.
+    Without ``direct`` files pass through the page cache. ``signal`` is an event descriptor to
+    which 1 is added at the end of each plan; the caller keeps it open until ``close``.
     """
 
     def __init__(
@@ -275,10 +278,12 @@ class IOEngine:
         slots: NDArray[np.uint8] | None = None,
         regions: Sequence[NDArray[np.uint8]] = (),
         direct: bool = True,
+        signal: int | None = None,
     ) -> None:
         self._choice = choose_backend(backend)
         self._limits = (block_bytes, depth, pollers)
         self._direct = direct
+        self._signal = -1 if signal is None else signal
         self._slots = random_slots(block_bytes, depth, pollers) if slots is None else slots
         self._regions = [self._slots, *regions]
         for memory in self._regions:
@@ -416,6 +421,7 @@ class IOEngine:
             flags=constants()["WL_REGISTER_BUFFERS"] | constants()["WL_REGISTER_FILES"],
             regions=regions,
             backend=self._choice.name.encode(),
+            signal=self._signal,
         )
         return library.open_handle("wl_engine_open", setup)
 
@@ -488,9 +494,9 @@ class IOEngine:
         return tuple(refused)
 
 
-def random_slots(block_bytes: int, depth: int, pollers: int) -> NDArray[np.uint8]:
+def random_slots(block_bytes: int, depth: int, pollers: int, *, seed: int = 0) -> NDArray[np.uint8]:
     """Return slots filled with random bytes, in huge pages where the kernel provides them."""
     size_bytes = block_bytes * depth * pollers
     slots = aligned_buffer(size_bytes, HUGE_PAGE_BYTES)
-    fill_random([slots], seed=0, rank=0)
+    fill_random([slots], seed=seed, rank=0)
     return slots

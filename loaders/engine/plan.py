@@ -6,6 +6,7 @@ import os
 import re
 import struct
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,9 @@ from wattload.core.io import (
 from wattload.core.units import NS_PER_S
 
 MAGIC = 0x31504C57
-HEADER = struct.Struct("<2I4B5I6QQ2IQ4IQ2IQ")
+HEADER = struct.Struct("<2I4B5I6Q2IQ4IQ2IQ")
 FILE = struct.Struct("<Q2I")
-EXTENT = struct.Struct("<2I2Q")
+EXTENT = struct.Struct("<2I3Q")
 
 FSYNC = 1
 DIRECT = 2
@@ -33,6 +34,7 @@ CHECK = 8
 DESTINATION = 16
 NO_CHANGE = 32
 DEVICE = 64
+SAMPLE = 128
 
 _WORDS = 1 << 64
 
@@ -104,7 +106,8 @@ def encode(
 ) -> bytes:
     """Return the encoded form of a plan that ``check`` has accepted.
 
-    ``direct`` opens its files with O_DIRECT. Files that are read must not change meanwhile.
+    ``direct`` opens its files with O_DIRECT. Files that are read must not change meanwhile, unless
+    each extent has its own stamp word.
     """
     ends = ends_of(plan)
     numbers = {path: number for number, path in enumerate(ends)}
@@ -114,13 +117,15 @@ def encode(
     for name, end_bytes in zip(names, ends.values(), strict=True):
         body += FILE.pack(end_bytes if plan.kind is IOKind.WRITE else 0, position, len(name))
         position += len(name)
-    for extent in plan.extents:
-        body += EXTENT.pack(numbers[extent.path], 0, extent.offset_bytes, extent.length_bytes)
+    nonce, word, first, unit_bytes = _stamp_words(plan)
+    words = repeat(word, len(plan.extents)) if plan.words is None else plan.words
+    for extent, own in zip(plan.extents, words, strict=True):
+        place = (extent.offset_bytes, extent.length_bytes)
+        body += EXTENT.pack(numbers[extent.path], 0, *place, own)
     listed = b"" if plan.blocks is None else plan.blocks.astype("<u8", copy=False).tobytes()
     order = _ORDERS[plan.order] if plan.blocks is None else _LISTED
     paths = b"".join(names)
     at = destination or MemoryPosition(0, 0)
-    nonce, word, first, unit_bytes = _stamp_words(plan)
     size_bytes, major, minor, sequence = _device_words(plan)
     head = HEADER.pack(
         MAGIC,
@@ -131,7 +136,7 @@ def encode(
         plan.operation_count or 0,
         _whole((plan.duration_s or 0) * NS_PER_S),
         _whole(plan.rate_bytes_per_s or 0),
-        *(plan.seed % _WORDS, nonce, word, first),
+        *(plan.seed % _WORDS, nonce, first),
         *(at.number, unit_bytes, at.offset_bytes),
         *(len(ends), len(plan.extents), len(paths), len(listed) // 8),
         *(size_bytes, major, minor, sequence),
@@ -238,8 +243,10 @@ def _flags(plan: IOPlan, *, direct: bool, has_destination: bool) -> int:
     flags = (DIRECT if direct else 0) | (DESTINATION if has_destination else 0)
     if plan.stamps is not None:
         flags |= CHECK if reads else STAMP
+    if plan.sampled and flags & CHECK:
+        flags |= SAMPLE
     if plan.fsync and not reads:
         flags |= FSYNC
     if plan.device is not None:  # its node's times change with any write to it
         return flags | DEVICE
-    return flags | (NO_CHANGE if reads else 0)
+    return flags | (NO_CHANGE if reads and plan.words is None else 0)

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -201,9 +202,9 @@ static void print_job(wl_job *job, FILE *trace, FILE *histograms) {
            r.bytes, r.operations, r.start_ns, r.end_ns, r.last_io_ns, r.cpu_ns);
     printf(", \"bad_blocks\": %" PRIu64 ", \"latency_sum_ns\": %" PRIu64
            ", \"latency_min_ns\": %" PRIu64 ", \"latency_max_ns\": %" PRIu64
-           ", \"sync_ns\": %" PRIu64,
+           ", \"synced_files\": %" PRIu64 ", \"compared_bytes\": %" PRIu64,
            r.bad_blocks, r.latency_sum_ns, r.latency_min_ns, r.latency_max_ns,
-           r.sync_ns);
+           r.synced_files, r.compared_bytes);
     printf(", \"extending_files\": %u, \"stopped\": %u, \"counted\": %" PRIu64 ", \"rows\": %" PRIu64
            ", \"code\": %d, \"offset\": %" PRIu64 ", \"path\": \"%s\", \"text\": \"%s\"}\n",
            r.extending_files, r.stopped, counted, rows, r.error.code, r.error.offset,
@@ -229,12 +230,22 @@ static wl_job *submit(wl_engine *engine, const char *path) {
     return job;
 }
 
-static void run(wl_engine *engine) {
+/* Each job that was taken adds one at its end, however it ends. */
+static void check_signals(int signal, uint64_t jobs) {
+    uint64_t ended = 0;
+    if (jobs && read(signal, &ended, sizeof ended) < 0)
+        die("eventfd");
+    if (ended != jobs)
+        die("the ends of jobs that were signalled and those taken differ");
+}
+
+static void run(wl_engine *engine, int signal) {
     wl_job *jobs[PLANS];
+    uint64_t taken = 0;
     FILE *trace = asked.trace ? fopen(asked.trace, "wb") : NULL;
     FILE *histograms = asked.counts ? fopen(asked.counts, "wb") : NULL;
     for (uint32_t i = 0; i < asked.plan_count; i++)
-        jobs[i] = submit(engine, asked.plans[i]);
+        taken += (jobs[i] = submit(engine, asked.plans[i])) != NULL;
     if (asked.stop_ms >= 0)
         sleep_ms(asked.stop_ms);
     for (uint32_t i = 0; i < asked.plan_count && asked.stop_ms >= 0; i++)
@@ -261,6 +272,7 @@ static void run(wl_engine *engine) {
         fclose(histograms);
     if (asked.close_ms < 0)
         wl_engine_close(engine);
+    check_signals(signal, taken);
 }
 
 int main(int argc, char **argv) {
@@ -277,7 +289,8 @@ int main(int argc, char **argv) {
     wl_setup setup = {.struct_bytes = sizeof setup, .depth = asked.depth,
                       .pollers = asked.pollers, .block_bytes = asked.block,
                       .region_count = asked.region_count, .flags = asked.flags,
-                      .regions = regions, .backend = asked.backend};
+                      .regions = regions, .backend = asked.backend,
+                      .signal = eventfd(0, EFD_NONBLOCK)};
     wl_engine *engine = NULL;
     int32_t code = wl_engine_open(&setup, &engine, &error);
     if (code)
@@ -286,7 +299,7 @@ int main(int argc, char **argv) {
     wl_engine_facts(engine, &facts);
     printf("{\"buffers_refused\": %d, \"files_refused\": %d, \"threads\": %u, \"ring_flags\": %u}\n",
            facts.buffers_refused, facts.files_refused, facts.threads, facts.ring_flags);
-    run(engine);
+    run(engine, setup.signal);
     if (asked.dump)
         dump_regions();
     return 0;

@@ -14,18 +14,14 @@ static void require(int holds) {
 }
 
 static void check_block(const wl_plan *plan, const wl_block *block) {
-    require(block->file < plan->file_count &&
+    require(block->extent < plan->extent_count &&
             block->number < (plan->order == WL_LISTED ? plan->listed_count : plan->block_count));
     require(block->length > 0 && block->length <= plan->block_bytes);
     require(block->offset % plan->align == 0);
     require(block->offset + block->length <= (uint64_t)INT64_MAX - plan->align);
-    int found = 0;
-    for (uint32_t i = 0; i < plan->extent_count && !found; i++) {
-        const wl_extent *extent = &plan->extents[i];
-        found = extent->file == block->file && block->offset >= extent->offset &&
-                block->offset + block->length <= extent->offset + extent->length;
-    }
-    require(found);
+    const wl_extent *extent = &plan->extents[block->extent];
+    require(extent->file < plan->file_count && block->offset >= extent->offset &&
+            block->offset + block->length <= extent->offset + extent->length);
 }
 
 static void check_plan(const wl_plan *plan) {

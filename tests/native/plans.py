@@ -10,7 +10,7 @@ from pathlib import Path
 READ, WRITE = 0, 1
 SEQUENTIAL, RANDOM, LISTED = 0, 1, 2
 PREALLOCATED, OVERWRITE, EXTENDING = 0, 1, 2
-FSYNC, DIRECT, STAMP, CHECK, DESTINATION, NO_CHANGE, DEVICE = 1, 2, 4, 8, 16, 32, 64
+FSYNC, DIRECT, STAMP, CHECK, DESTINATION, NO_CHANGE, DEVICE, SAMPLE = 1, 2, 4, 8, 16, 32, 64, 128
 
 MAGIC = 0x31504C57
 PAGE_BYTES = 4096
@@ -20,6 +20,7 @@ PAGE_BYTES = 4096
 class Plan:
     """The fields of a plan; ``extents`` are (file, offset, length), ``ends`` one per path.
 
+    All extents have the stamp word ``word``, or those of ``words``, one each.
     ``device`` is (size, major, minor, disk sequence). ``unit`` is that of stamps, by default 4096
     in stamped plans.
     """
@@ -41,6 +42,7 @@ class Plan:
     seed: int = 7
     nonce: int = 0
     word: int = 0
+    words: Sequence[int] = ()
     first_block: int = 0
     unit: int | None = None
     region: int = 0
@@ -57,10 +59,14 @@ class Plan:
         for name, end in zip(names, ends, strict=True):
             files += struct.pack("<QII", end, at, len(name))
             at += len(name)
-        extents = b"".join(struct.pack("<IIQQ", f, 0, o, n) for f, o, n in self.extents)
+        words = self.words or [self.word] * len(self.extents)
+        extents = b"".join(
+            struct.pack("<IIQQQ", f, 0, o, n, word)
+            for (f, o, n), word in zip(self.extents, words, strict=True)
+        )
         listed = struct.pack(f"<{len(self.listed)}Q", *self.listed)
         body = files + extents + listed + b"".join(names)
-        return self._header(144 + len(body), at) + body
+        return self._header(136 + len(body), at) + body
 
     def _ends(self) -> list[int]:
         if self.kind == READ:
@@ -76,10 +82,10 @@ class Plan:
         kinds = (self.kind, self.order, self.allocation, self.reserved)
         sizes = (self.flags, self.block, self.align, self.depth, self.trace_every)
         limits = (self.operations, self.duration_ns, self.rate, self.seed)
-        stamps = (self.nonce, self.word, self.first_block)
+        stamps = (self.nonce, self.first_block)
         place = (self.region, unit, self.destination)
         counts = (len(self.paths), len(self.extents), paths_bytes, len(self.listed))
         head = struct.pack("<II4B5I", MAGIC, total, *kinds, *sizes)
-        head += struct.pack("<4Q3Q", *limits, *stamps)
+        head += struct.pack("<4Q2Q", *limits, *stamps)
         head += struct.pack("<IIQ", *place) + struct.pack("<IIII", *counts)
         return head + struct.pack("<QIIQ", *self.device)

@@ -22,11 +22,12 @@ from tests.native.plans import (
     PAGE_BYTES,
     RANDOM,
     READ,
+    SAMPLE,
     STAMP,
     WRITE,
     Plan,
 )
-from tests.stamped import bad_blocks
+from tests.stamped import bad_blocks, sampled_blocks
 from wattload.core.io import BlockIdentity
 
 NO_AVX2 = 77
@@ -63,7 +64,7 @@ def test_a_written_file_bears_its_stamps_and_ends_where_it_should(
     assert (job["code"], job["bytes"], job["operations"]) == (0, size, 38)
     assert data.size == size
     assert bad_blocks(data, IDENTITY, first=1000) == 0
-    assert job["sync_ns"] > 0
+    assert job["synced_files"] == 1
 
 
 @through_files
@@ -91,6 +92,42 @@ def test_blocks_of_512_bytes_carry_a_stamp_each(
     )  # fmt: skip
     job = driver.run(read, **options).job
     assert (job["code"], job["bytes"], job["bad_blocks"]) == (0, size, 3 + 2)
+
+
+@through_files
+@pytest.mark.parametrize("unit", [512, PAGE_BYTES])
+def test_extents_have_words_of_their_own_and_are_sampled_where_the_draw_says(
+    driver: Driver, tmp_path: Path, backend: str, register: int, unit: int
+) -> None:
+    """The second extent is one block, the third two of which one is cut, the last ends a file."""
+    files, seed = [tmp_path / "a", tmp_path / "b"], 99
+    extents = [(0, 0, 3 * BLOCK), (1, 0, unit), (1, BLOCK, unit + 100), (0, 4 * BLOCK, 2 * BLOCK)]
+    words = [3, (1 << 64) - 1, 7, 8]
+    plan = Plan(
+        paths=files, extents=extents, words=words, nonce=NONCE, unit=unit, align=512, seed=seed
+    )
+    options = {"backend": backend, "register": register}
+    write = replace(plan, kind=WRITE, flags=DIRECT | STAMP)
+    assert driver.run(write, **options).job["code"] == 0
+    contents = [bytearray(file.read_bytes()) for file in files]
+    compared = 0
+    for (file, start, size), word in zip(extents, words, strict=True):
+        part = as_array(bytes(contents[file][start : start + size]))
+        assert bad_blocks(part, BlockIdentity(NONCE, word), start, unit=unit) == 0
+        samples = sampled_blocks(size, seed, word, unit)
+        compared += sum(min(unit, size - sample * unit) for sample in samples)
+    whole = replace(plan, flags=DIRECT | CHECK)
+    sampled = replace(whole, flags=DIRECT | CHECK | SAMPLE)
+    good = driver.run(sampled, **options).job
+    assert (good["code"], good["bad_blocks"], good["compared_bytes"]) == (0, 0, compared)
+    middle = sampled_blocks(3 * BLOCK, seed, 3, unit)[1]
+    for sample, found in ((0, 1), (middle, 1), (3 * BLOCK // unit - 1, 1), (middle - 1, 0)):
+        broken = bytearray(contents[0])
+        broken[sample * unit + unit - 1] ^= 1
+        files[0].write_bytes(broken)
+        jobs = driver.run(sampled, whole, **options).jobs
+        assert [job["bad_blocks"] for job in jobs] == [found, 1]
+        assert jobs[1]["compared_bytes"] == jobs[1]["bytes"] == sum(size for *_, size in extents)
 
 
 @through_files

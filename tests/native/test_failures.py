@@ -90,7 +90,7 @@ def test_a_target_that_fills_up_is_an_error_midway(
             flags=DIRECT | STAMP | FSYNC,
         )  # fmt: skip
         job = driver.run(plan, backend=backend, register=3).job
-    assert (job["code"], job["path"], job["sync_ns"]) == (ENOSPC, str(file), 0)
+    assert (job["code"], job["path"], job["synced_files"]) == (ENOSPC, str(file), 0)
     assert 0 < job["bytes"] < SIZE_BYTES
     assert job["offset"] % 4096 == 0
     assert job["operations"] == job["counted"]
@@ -238,7 +238,7 @@ def test_a_stop_midway_is_prompt_and_leaves_a_partial_job(
     )  # fmt: skip
     jobs = driver.run(plan, plan, plan, backend=backend, stop_ms=150).jobs
     assert [job["stopped"] for job in jobs] == [1, 1, 1]
-    assert [job["sync_ns"] for job in jobs] == [0, 0, 0]
+    assert [job["synced_files"] for job in jobs] == [0, 0, 0]
     assert 0 < jobs[0]["bytes"] < 100 * BLOCK
     assert jobs[1]["bytes"] == jobs[2]["bytes"] == 0
 

@@ -18,6 +18,7 @@ from tests.native.plans import (
     FSYNC,
     LISTED,
     RANDOM,
+    SAMPLE,
     STAMP,
     WRITE,
     Plan,
@@ -31,7 +32,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"kind": 2}, "kind 2"),
     ({"order": 3}, "order 3"),
     ({"allocation": 3}, "allocation 3"),
-    ({"flags": 128}, "flags in 0x80"),
+    ({"flags": 256}, "flags in 0x100"),
+    ({"flags": SAMPLE}, "do not fit the kind"),
+    ({"kind": WRITE, "flags": STAMP | SAMPLE}, "do not fit the kind"),
     ({"flags": STAMP}, "do not fit the kind"),
     ({"flags": FSYNC}, "do not fit the kind"),
     ({"kind": WRITE, "flags": CHECK}, "do not fit the kind"),
@@ -115,11 +118,11 @@ def test_a_bad_field_is_named(driver: Driver, fields: dict[str, Any], text: str)
 
 def test_bytes_that_are_no_plan_are_refused(driver: Driver) -> None:
     good = Plan(paths=[Path("/a")], extents=[(0, 0, 65536)], flags=DIRECT, order=RANDOM).encode()
-    for bad in (b"", good[:143], good[:-1], good + b"\0", b"XXXX" + good[4:]):
+    for bad in (b"", good[:135], good[:-1], good + b"\0", b"XXXX" + good[4:]):
         assert driver.refusal(bad, backend="null")["code"] == BAD_PLAN
     hole = good[:-1] + b"\0"
     assert driver.refusal(hole, backend="null")["text"] == "file 0 has an invalid path"
-    far = good[:152] + struct.pack("<I", 0xFFFF_FFFF) + good[156:]
+    far = good[:144] + struct.pack("<I", 0xFFFF_FFFF) + good[148:]
     assert driver.refusal(far, backend="null")["text"] == "file 0 has an invalid path"
 
 

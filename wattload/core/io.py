@@ -19,6 +19,7 @@ from pydantic import Field
 
 from wattload.core.base_models import Frozen
 from wattload.core.histogram import Histogram
+from wattload.core.units import NS_PER_S
 
 TRACE_DTYPE = np.dtype(
     [("submit_ns", "<u8"), ("offset_bytes", "<u8"), ("latency_ns", "<u4"), ("file", "<u4")]
@@ -319,6 +320,11 @@ class IOPlan:
     the first operation if what it opened is another device. With ``blocks``, a read moves these
     blocks in their order, and no others: they are numbered from 0 over the blocks of all extents,
     and block i of the list goes to place i of a destination.
+
+    With ``words`` each extent has its own stamp word, in [0, 2^64), in place of that of ``stamps``:
+    extents prove themselves one by one, so other parts of a file that is read may change meanwhile.
+    ``sampled`` limits the comparison of stamps and sums to the first, the last, and one other block
+    of each extent, which follows from ``seed`` and the extent's word.
     """
 
     kind: IOKind
@@ -336,6 +342,8 @@ class IOPlan:
     trace_every: int | None = None
     device: DeviceIdentity | None = None
     blocks: NDArray[np.uint64] | None = None
+    words: Sequence[int] | None = None
+    sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,28 +362,36 @@ class IOReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IOResult:
-    """The result of a plan: bytes moved, operations, wall seconds, CPU seconds, and the path.
+    """The result of a plan: bytes moved, operations, times, CPU seconds, and the path.
 
-    ``seconds`` includes the fsync, if the plan has one. ``latency`` holds one value in ns per
+    ``start_ns`` is when its first operation was issued, ``end_ns`` when all of it was done,
+    including the fsync if the plan has one (CLOCK_MONOTONIC). ``latency`` holds one value in ns per
     operation, from just before it is handed to the kernel until its completion is seen; ``None``
     where the engine does not measure it. Under a rate limit it runs from when the operation was
     due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the
     CPU time of the engine's own threads and of the kernel's io_uring workers, which do what would
     block: writes that extend a file or go to the page cache, and fsync. With ``stamps``,
-    ``bad_blocks`` counts the blocks read that have another stamp or another sum. ``sync_ns`` is the
-    longest fsync of a written file, 0 without one.
+    ``compared_bytes`` of those read were compared, and ``bad_blocks`` counts the blocks of these
+    that have another stamp or another sum. ``synced_files`` counts the written files whose fsync
+    succeeded.
     ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
     """
 
     moved_bytes: int
     operation_count: int
-    seconds: float
+    start_ns: int
+    end_ns: int
     cpu_s: float
     path: DataPath
     latency: Histogram | None = None
     trace: NDArray[np.void] | None = None
     bad_blocks: int = 0
-    sync_ns: int = 0
+    compared_bytes: int = 0
+    synced_files: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -39,9 +39,17 @@ static outcome judge(wl_op *op, int32_t result) {
 
 static void check(wl_poller *poller, wl_share *share, const wl_op *op) {
     const wl_plan *plan = &share->job->plan;
-    poller->touched_bytes += op->length;
-    share->bad_blocks += wl_bad_blocks(op->memory, op->length, op->offset, plan->stamp_nonce,
-                                       plan->stamp_word, plan->stamp_first, plan->stamp_unit);
+    const wl_extent *extent = op->extent;
+    uint64_t compared = op->length;
+    if (plan->flags & WL_SAMPLE)
+        share->bad_blocks += wl_bad_samples(op->memory, op->length, op->offset, plan->stamp_nonce,
+                                            extent->word, plan->stamp_first, plan->stamp_unit,
+                                            extent->offset, extent->length, plan->seed, &compared);
+    else
+        share->bad_blocks += wl_bad_blocks(op->memory, op->length, op->offset, plan->stamp_nonce,
+                                           extent->word, plan->stamp_first, plan->stamp_unit);
+    poller->touched_bytes += compared;
+    share->compared_bytes += compared;
 }
 
 static void trace(wl_share *share, const wl_op *op, uint64_t latency_ns) {
@@ -84,7 +92,7 @@ void wl_complete(wl_poller *poller, wl_done done) {
     outcome what = MOVED;
     if (op->kind == WL_OP_SYNC) {
         wl_op_free(poller, done.op);
-        wl_sync_done(poller, share, file, op->submit_ns, done.result);
+        wl_sync_done(poller, share, file, done.result);
         return;
     }
     if (done.result != (int32_t)(op->requested - op->moved))

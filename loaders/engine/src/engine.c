@@ -103,6 +103,7 @@ static wl_engine *make(const wl_setup *setup) {
     engine->pollers = setup->pollers;
     engine->block_bytes = setup->block_bytes;
     engine->flags = setup->flags;
+    engine->signal = setup->signal;
     engine->region_count = setup->region_count;
     uint32_t per_poller = engine->backend->info.flags & WL_B_SYNC ? setup->depth : 1;
     engine->thread_count = setup->pollers * per_poller;

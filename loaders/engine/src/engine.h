@@ -29,7 +29,7 @@ typedef struct wl_share {
     bool issuing;      /* the poller may still take operations */
     bool used;
     uint64_t cpu_start_ns, cpu_ns;
-    uint64_t last_io_ns, bad_blocks, sync_ns;
+    uint64_t last_io_ns, bad_blocks, compared_bytes, synced_files;
     wl_trace trace;
     _Atomic uint64_t bytes, operations;
     _Atomic uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
@@ -83,6 +83,7 @@ struct wl_job {
 typedef struct {
     wl_share *share;
     wl_file *file;
+    const wl_extent *extent;
     uint8_t *memory;
     uint64_t offset; /* of the block in its file */
     uint64_t number; /* of the operation in its job */
@@ -135,6 +136,7 @@ struct wl_poller {
 struct wl_engine {
     const wl_backend_ops *backend;
     uint32_t depth, pollers, block_bytes, flags, region_count;
+    int32_t signal;
     wl_region *regions;
     uint32_t thread_count;
     wl_poller *threads;
@@ -204,8 +206,7 @@ void wl_complete(wl_poller *poller, wl_done done);
 int32_t wl_file_prepare(wl_job *job, wl_file *file);
 void wl_share_release(wl_poller *poller, wl_share *share);
 void wl_file_finish(wl_poller *poller, wl_share *share, wl_file *file);
-void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, uint64_t submit_ns,
-                  int32_t result);
+void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, int32_t result);
 
 /* job.c */
 void wl_job_fail(wl_job *job, const wl_error *error);

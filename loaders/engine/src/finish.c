@@ -55,15 +55,13 @@ void wl_file_finish(wl_poller *poller, wl_share *share, wl_file *file) {
         wl_file_close(file);
 }
 
-void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, uint64_t submit_ns,
-                  int32_t result) {
-    uint64_t took_ns = poller->now_ns - submit_ns;
+void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, int32_t result) {
     if (result < 0) {
         wl_error error;
         wl_fail(&error, -result, file->path, WL_NOWHERE, "fsync: %s", strerror(-result));
         wl_job_fail(share->job, &error);
-    } else if (!file->is_folder && took_ns > share->sync_ns) {
-        share->sync_ns = took_ns;
+    } else {
+        share->synced_files += !file->is_folder;
     }
     wl_file_close(file);
     share->inflight--;

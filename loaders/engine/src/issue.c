@@ -29,13 +29,13 @@ static void stamp(wl_poller *poller, const wl_job *job, const wl_op *op, uint32_
     const wl_plan *plan = &job->plan;
     uint64_t number = plan->stamp_first + op->offset / plan->stamp_unit;
     if (plan->flags & WL_DESTINATION || plan->stamp_unit != WL_PAGE_BYTES) {
-        wl_seal(op->memory, op->length, 0, plan->stamp_nonce, plan->stamp_word, number,
+        wl_seal(op->memory, op->length, 0, plan->stamp_nonce, op->extent->word, number,
                 plan->stamp_unit);
         poller->touched_bytes += op->length;
         return;
     }
     wl_seal_slot(&poller->sums, index, job->serial, op->memory, op->length, plan->stamp_nonce,
-                 plan->stamp_word, number);
+                 op->extent->word, number);
 }
 
 /* Fills in the operation; false, with the job failed, if its file can't be opened. */
@@ -43,7 +43,8 @@ static bool prepare(wl_poller *poller, wl_share *share, uint32_t index, uint64_t
     wl_job *job = share->job;
     const wl_plan *plan = &job->plan;
     wl_block block = wl_pattern_block(&job->pattern, &poller->cursor, number);
-    wl_file *file = &job->files[block.file];
+    const wl_extent *extent = &plan->extents[block.extent];
+    wl_file *file = &job->files[extent->file];
     if (!job->is_diskless && atomic_load_explicit(&file->fd, memory_order_acquire) < 0 &&
         wl_file_prepare(job, file))
         return false;
@@ -57,6 +58,7 @@ static bool prepare(wl_poller *poller, wl_share *share, uint32_t index, uint64_t
     *op = (wl_op){
         .share = share,
         .file = file,
+        .extent = extent,
         .memory = memory,
         .offset = block.offset,
         .number = number,

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine.h"
 
@@ -195,11 +196,15 @@ void wl_job_fail(wl_job *job, const wl_error *error) {
 
 /* The job may be freed as soon as its mutex is released. */
 void wl_job_end(wl_job *job) {
+    int signal = job->engine->signal;
+    uint64_t one = 1;
     pthread_mutex_lock(&job->mutex);
     job->end_ns = wl_now_ns();
     atomic_store_explicit(&job->is_done, true, memory_order_release);
     pthread_cond_broadcast(&job->done);
     pthread_mutex_unlock(&job->mutex);
+    if (signal >= 0 && write(signal, &one, sizeof one) < 0)
+        return; /* its count is at the limit: whoever waits for it sees it */
 }
 
 void wl_job_stop(wl_job *job) {

@@ -50,8 +50,8 @@ static void add_share(wl_result *result, const wl_share *share) {
     result->bad_blocks += share->bad_blocks;
     if (share->last_io_ns > result->last_io_ns)
         result->last_io_ns = share->last_io_ns;
-    if (share->sync_ns > result->sync_ns)
-        result->sync_ns = share->sync_ns;
+    result->compared_bytes += share->compared_bytes;
+    result->synced_files += share->synced_files;
 }
 
 void wl_job_result(const wl_job *job, wl_result *result) {

@@ -59,6 +59,6 @@ wl_block wl_pattern_block(const wl_pattern *pattern, wl_cursor *cursor, uint64_t
         .number = pattern->mode == WL_BY_LIST ? operation : block,
         .offset = extent->offset + within,
         .length = left < plan->block_bytes ? (uint32_t)left : plan->block_bytes,
-        .file = extent->file,
+        .extent = index,
     };
 }

@@ -26,7 +26,7 @@ typedef struct {
     uint64_t number; /* of the block in the plan, or in its list */
     uint64_t offset;
     uint32_t length;
-    uint32_t file;
+    uint32_t extent;
 } wl_block;
 
 void wl_pattern_init(wl_pattern *pattern, const wl_plan *plan);

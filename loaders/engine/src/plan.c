@@ -8,7 +8,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "plans are read without conversion");
 
-enum { MAGIC = 0x31504c57, HEADER_BYTES = 144, FILE_BYTES = 16, EXTENT_BYTES = 24, LISTED_BYTES = 8 };
+enum { MAGIC = 0x31504c57, HEADER_BYTES = 136, FILE_BYTES = 16, EXTENT_BYTES = 32, LISTED_BYTES = 8 };
 
 #define BLOCK_LIMIT (1u << 30)
 #define ALIGN_LIMIT (1u << 20)
@@ -16,7 +16,8 @@ enum { MAGIC = 0x31504c57, HEADER_BYTES = 144, FILE_BYTES = 16, EXTENT_BYTES = 2
 #define OFFSET_LIMIT ((uint64_t)INT64_MAX - BLOCK_LIMIT) /* off_t, and room to round up */
 #define COUNT_LIMIT ((uint64_t)1 << 62)
 #define KNOWN_FLAGS \
-    (WL_FSYNC | WL_DIRECT | WL_STAMP | WL_CHECK | WL_DESTINATION | WL_NO_CHANGE | WL_DEVICE)
+    (WL_FSYNC | WL_DIRECT | WL_STAMP | WL_CHECK | WL_DESTINATION | WL_NO_CHANGE | WL_DEVICE | \
+     WL_SAMPLE)
 
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
@@ -44,9 +45,9 @@ static int32_t check_lengths(const uint8_t *bytes, size_t length, wl_error *erro
         return REFUSE("the magic number must be WLP1, got 0x%08x", u32_at(bytes, 0));
     if (u32_at(bytes, 4) != length)
         return REFUSE("the plan's length field is %u bytes, got %zu", u32_at(bytes, 4), length);
-    uint64_t sum = HEADER_BYTES + (uint64_t)u32_at(bytes, 104) * FILE_BYTES +
-                   (uint64_t)u32_at(bytes, 108) * EXTENT_BYTES +
-                   (uint64_t)u32_at(bytes, 116) * LISTED_BYTES + u32_at(bytes, 112);
+    uint64_t sum = HEADER_BYTES + (uint64_t)u32_at(bytes, 96) * FILE_BYTES +
+                   (uint64_t)u32_at(bytes, 100) * EXTENT_BYTES +
+                   (uint64_t)u32_at(bytes, 108) * LISTED_BYTES + u32_at(bytes, 104);
     if (sum != length)
         return REFUSE("files, extents, listed blocks and paths add up to %llu bytes in a plan of %zu",
                       (unsigned long long)sum, length);
@@ -70,18 +71,17 @@ static void read_header(wl_plan *plan, const uint8_t *bytes) {
         .rate_bytes_per_s = u64_at(bytes, 48),
         .seed = u64_at(bytes, 56),
         .stamp_nonce = u64_at(bytes, 64),
-        .stamp_word = u64_at(bytes, 72),
-        .stamp_first = u64_at(bytes, 80),
-        .stamp_unit = u32_at(bytes, 92),
-        .destination_region = u32_at(bytes, 88),
-        .destination_offset = u64_at(bytes, 96),
-        .device_bytes = u64_at(bytes, 120),
-        .device_major = u32_at(bytes, 128),
-        .device_minor = u32_at(bytes, 132),
-        .device_sequence = u64_at(bytes, 136),
-        .file_count = u32_at(bytes, 104),
-        .extent_count = u32_at(bytes, 108),
-        .listed_count = u32_at(bytes, 116),
+        .stamp_first = u64_at(bytes, 72),
+        .stamp_unit = u32_at(bytes, 84),
+        .destination_region = u32_at(bytes, 80),
+        .destination_offset = u64_at(bytes, 88),
+        .device_bytes = u64_at(bytes, 112),
+        .device_major = u32_at(bytes, 120),
+        .device_minor = u32_at(bytes, 124),
+        .device_sequence = u64_at(bytes, 128),
+        .file_count = u32_at(bytes, 96),
+        .extent_count = u32_at(bytes, 100),
+        .listed_count = u32_at(bytes, 108),
     };
 }
 
@@ -97,6 +97,8 @@ static int32_t check_modes(const wl_plan *plan, wl_error *error) {
     if (!is_listed && plan->listed_count)
         return REFUSE("a plan of order %u lists %u blocks", plan->order, plan->listed_count);
     uint32_t misplaced = plan->kind == WL_READ ? (WL_FSYNC | WL_STAMP) : (WL_CHECK | WL_NO_CHANGE);
+    if (!(plan->flags & WL_CHECK))
+        misplaced |= WL_SAMPLE;
     if (plan->flags & misplaced)
         return REFUSE("flags 0x%x do not fit the kind of plan", plan->flags);
     return WL_OK;
@@ -146,9 +148,9 @@ static int32_t check_device(const wl_plan *plan, wl_error *error) {
 static int32_t read_files(wl_plan *plan, const uint8_t *bytes, wl_error *error) {
     const uint8_t *entry = bytes + HEADER_BYTES;
     const uint8_t *paths = entry + (size_t)plan->file_count * FILE_BYTES +
-                           (size_t)u32_at(bytes, 108) * EXTENT_BYTES +
+                           (size_t)u32_at(bytes, 100) * EXTENT_BYTES +
                            (size_t)plan->listed_count * LISTED_BYTES;
-    uint64_t paths_bytes = u32_at(bytes, 112), used = 0;
+    uint64_t paths_bytes = u32_at(bytes, 104), used = 0;
     char *to = plan->paths;
     for (uint32_t i = 0; i < plan->file_count; i++, entry += FILE_BYTES) {
         uint64_t end = u64_at(entry, 0), start = u32_at(entry, 8), length = u32_at(entry, 12);
@@ -196,6 +198,7 @@ static int32_t read_extents(wl_plan *plan, const uint8_t *bytes, wl_error *error
         wl_extent extent = {.file = u32_at(entry, 0),
                             .offset = u64_at(entry, 8),
                             .length = u64_at(entry, 16),
+                            .word = u64_at(entry, 24),
                             .first_block = plan->block_count};
         if (u32_at(entry, 4))
             return REFUSE("a reserved field is not zero");
@@ -216,7 +219,7 @@ static int32_t read_extents(wl_plan *plan, const uint8_t *bytes, wl_error *error
 /* After the extents, whose number in the plan's bytes is not that of those kept. */
 static int32_t read_listed(wl_plan *plan, const uint8_t *bytes, wl_error *error) {
     const uint8_t *entry = bytes + HEADER_BYTES + (size_t)plan->file_count * FILE_BYTES +
-                           (size_t)u32_at(bytes, 108) * EXTENT_BYTES;
+                           (size_t)u32_at(bytes, 100) * EXTENT_BYTES;
     memcpy(plan->listed, entry, (size_t)plan->listed_count * LISTED_BYTES);
     for (uint32_t i = 0; i < plan->listed_count; i++)
         if (plan->listed[i] >= plan->block_count)
@@ -244,7 +247,7 @@ int32_t wl_plan_parse(wl_plan *plan, const uint8_t *bytes, size_t length, wl_err
     read_header(plan, bytes);
     if (!(code = check_modes(plan, error)) && !(code = check_numbers(plan, error)) &&
         !(code = check_device(plan, error)) &&
-        !(code = allocate(plan, u32_at(bytes, 112), error)) &&
+        !(code = allocate(plan, u32_at(bytes, 104), error)) &&
         !(code = read_files(plan, bytes, error)) && !(code = read_extents(plan, bytes, error)))
         code = read_listed(plan, bytes, error);
     if (code)

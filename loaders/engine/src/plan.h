@@ -16,6 +16,7 @@ typedef struct {
     uint64_t offset;
     uint64_t length;
     uint64_t first_block; /* blocks of all extents before */
+    uint64_t word;        /* of the stamps */
     uint32_t file;
 } wl_extent;
 
@@ -30,7 +31,7 @@ typedef struct {
     uint64_t duration_ns;     /* 0: none */
     uint64_t rate_bytes_per_s;
     uint64_t seed;
-    uint64_t stamp_nonce, stamp_word, stamp_first;
+    uint64_t stamp_nonce, stamp_first;
     uint32_t stamp_unit; /* of stamped plans: 512 or 4096 */
     uint32_t destination_region;
     uint64_t destination_offset;

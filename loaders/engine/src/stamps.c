@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "avx2.h"
+#include "permutation.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -108,6 +109,24 @@ uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uin
         block = at ? first_length(length - at, 0, unit) : block;
         own.sum = sum_of_block(bytes + at, block);
         bad += memcmp(bytes + at, &own, stamp_bytes(block)) != 0;
+    }
+    return bad;
+}
+
+uint64_t wl_bad_samples(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
+                        uint64_t word, uint64_t first, uint64_t unit, uint64_t start,
+                        uint64_t extent_bytes, uint64_t seed, uint64_t *compared) {
+    uint64_t blocks = (extent_bytes + unit - 1) / unit, bad = 0, samples[] = {0, 0, blocks - 1};
+    if (blocks > 2)
+        samples[1] = 1 + wl_scale(wl_draw(seed, word), blocks - 2);
+    *compared = 0;
+    for (size_t i = 0; i < 3; i++) {
+        uint64_t at = start + samples[i] * unit;
+        if (at < offset || at >= offset + length || (i && samples[i] == samples[i - 1]))
+            continue;
+        size_t block = first_length(length - (at - offset), 0, unit);
+        bad += wl_bad_blocks(bytes + (at - offset), block, at, nonce, word, first, unit);
+        *compared += block;
     }
     return bad;
 }

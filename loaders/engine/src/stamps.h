@@ -23,6 +23,13 @@ WL_API void wl_seal(uint8_t *bytes, size_t length, uint64_t offset, uint64_t non
 WL_API uint64_t wl_bad_blocks(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
                               uint64_t word, uint64_t first, uint64_t unit);
 
+/* The same for a part of an extent, looking at three blocks of the extent at most: its first, its
+ * last, and number 1 + wl_scale(wl_draw(seed, word), blocks - 2). The extent begins at `start` of its
+ * file, a multiple of `unit`; `compared` is set to the bytes looked at. */
+WL_API uint64_t wl_bad_samples(const uint8_t *bytes, size_t length, uint64_t offset, uint64_t nonce,
+                               uint64_t word, uint64_t first, uint64_t unit, uint64_t start,
+                               uint64_t extent_bytes, uint64_t seed, uint64_t *compared);
+
 /* Sums of a poller's slots, by blocks of 4096 bytes, so that stamping a slot again needs no
  * second pass over its bytes. Valid within one job, since only that job's operations touch the
  * slots then. */

@@ -14,7 +14,7 @@
 
 #include "histogram.h"
 
-#define WL_ABI 12u
+#define WL_ABI 13u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -92,6 +92,7 @@ typedef struct {
     uint32_t flags;
     const wl_region *regions;
     const char *backend;
+    int32_t signal; /* an eventfd to which 1 is added at the end of each job; -1 for none */
 } wl_setup;
 
 /* What an engine was granted: 0 for a registration that succeeded, its errno if it was refused,
@@ -120,7 +121,7 @@ typedef struct {
  * `latency_max_ns` cover completed operations, from just before an operation is handed to the
  * kernel until its completion is seen; under a rate limit from when it was due, so that the time
  * for which it waited for others counts. `bad_blocks` counts the blocks read (WL_CHECK) that are
- * not what WL_STAMP writes. */
+ * not what WL_STAMP writes; `compared_bytes` are those that were compared. */
 typedef struct {
     uint64_t bytes;
     uint64_t operations;
@@ -129,10 +130,11 @@ typedef struct {
     uint64_t last_io_ns;
     uint64_t cpu_ns;
     uint64_t bad_blocks;
+    uint64_t compared_bytes;
     uint64_t latency_sum_ns;
     uint64_t latency_min_ns;
     uint64_t latency_max_ns;
-    uint64_t sync_ns; /* the longest fsync of a file */
+    uint64_t synced_files; /* whose fsync succeeded */
     uint32_t extending_files; /* not preallocated or overwritten as the plan requires */
     uint32_t stopped;         /* 1 after wl_job_stop */
     wl_error error;           /* of the first failed operation; code WL_OK if none failed */
@@ -175,18 +177,17 @@ typedef struct {
  *  32 u64 operation count, 0: every block of every extent once
  *  40 u64 duration in ns, 0: none; nothing is issued after it
  *  48 u64 rate limit in bytes per second, 0: none
- *  56 u64 seed (WL_RANDOM)
- *  64 u64 stamp nonce                  72 u64 stamp word
- *  80 u64 number of the first block    88 u32 destination region
- *  92 u32 unit of stamps: 512 or 4096  96 u64 destination offset in that region (WL_DESTINATION)
- * 104 u32 file count                  108 u32 extent count
- * 112 u32 length of all paths         116 u32 count of listed blocks (WL_LISTED)
- * 120 u64 size of the device          128 u32 major number  132 u32 minor number
- * 136 u64 disk sequence of the device (BLKGETDISKSEQ), 0 if it is unknown
+ *  56 u64 seed (WL_RANDOM, WL_SAMPLE)  64 u64 stamp nonce
+ *  72 u64 number of the first block    80 u32 destination region
+ *  84 u32 unit of stamps: 512 or 4096  88 u64 destination offset in that region (WL_DESTINATION)
+ *  96 u32 file count                  100 u32 extent count
+ * 104 u32 length of all paths         108 u32 count of listed blocks (WL_LISTED)
+ * 112 u64 size of the device          120 u32 major number  124 u32 minor number
+ * 128 u64 disk sequence of the device (BLKGETDISKSEQ), 0 if it is unknown
  *     these four with WL_DEVICE, else 0
- * 144 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
+ * 136 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
  *     paths, u32 length of the path (no NUL in it)
- *     extents: u32 file, u32 reserved, u64 offset, u64 length
+ *     extents: u32 file, u32 reserved, u64 offset, u64 length, u64 stamp word
  *     listed blocks: u64 number, from the first block of the first extent on
  *     paths
  *
@@ -221,7 +222,8 @@ enum {
     WL_CHECK = 8,        /* count the 4096-byte blocks with another stamp or another sum */
     WL_DESTINATION = 16,
     WL_NO_CHANGE = 32,   /* fail with WL_CHANGED if a read file changes meanwhile */
-    WL_DEVICE = 64       /* the one file is the block device that the header describes */
+    WL_DEVICE = 64,      /* the one file is the block device that the header describes */
+    WL_SAMPLE = 128      /* WL_CHECK looks at three blocks of each extent; see wl_bad_samples */
 };
 
 WL_API uint32_t wl_abi(void);

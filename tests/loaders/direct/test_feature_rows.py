@@ -53,7 +53,12 @@ class EngineOf3000Reads:
         assert plan.block_bytes == self.block_bytes == ROW
         path = DataPath(data_path="host_memory", path_requested="memory", engine="none")
         return IOResult(
-            moved_bytes=3000 * ROW, operation_count=3000, seconds=1.0, cpu_s=0.0, path=path
+            moved_bytes=3000 * ROW,
+            operation_count=3000,
+            start_ns=0,
+            end_ns=10**9,
+            cpu_s=0.0,
+            path=path,
         )
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -29,6 +30,7 @@ from wattload.core.io import (
     Allocation,
     Extent,
     IOOrder,
+    Stamps,
 )
 from wattload.loaders.aligned_io import aligned_buffer
 from wattload.loaders.data.cold_cache import evict, resident_fraction
@@ -95,7 +97,7 @@ def test_a_device_is_written_by_its_identity_only(engine: IOEngine, tmp_path: Pa
         other = f"{major}:{int(minor) + 1}"
         written = plan("write", Extent(device, 0, 1 << 20), device=identity)
         result = engine.run(written)
-        assert (result.moved_bytes, result.sync_ns > 0) == (1 << 20, True)
+        assert (result.moved_bytes, result.synced_files) == (1 << 20, 1)
         seen = image.read_bytes()
         assert seen != bytes(1 << 20)
         message = f"^{device} is another device \\({other}, now {identity.major_minor}\\)$"
@@ -219,6 +221,47 @@ def test_a_destination_needs_whole_units_of_the_last_block_only() -> None:
     assert needed(65536) == 65536
     assert needed(65537, 5) == 2 * 65536 + 4096
     assert needed(65537, alignment=16384) == 65536 + 16384
+
+
+def test_each_plan_that_ends_adds_one_to_the_signal(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(BLOCK))
+    signal = os.eventfd(0, os.EFD_NONBLOCK)
+    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH, signal=signal)
+    tickets = [engine.submit(plan("read", Extent(path, 0, BLOCK))) for _ in range(3)]
+    tickets.append(engine.submit(plan("read", Extent(tmp_path / "none", 0, BLOCK))))
+    endless = engine.submit(plan("read", Extent(path, 0, BLOCK), duration_s=60))
+    ended = 0
+    while ended < 4:
+        assert select.select([signal], [], [], 60)[0] == [signal]
+        ended += os.eventfd_read(signal)
+    assert (ended, all(ticket.wait(0) for ticket in tickets), endless.wait(0)) == (4, True, False)
+    endless.discard()
+    assert os.eventfd_read(signal) == 1
+    engine.close()
+    os.close(signal)
+
+
+def test_extents_with_words_of_their_own_may_change_meanwhile(
+    engine: IOEngine, tmp_path: Path
+) -> None:
+    """A plan writes one extent of a file while another one, of the same file, is read."""
+    path, stamps = tmp_path / "file", Stamps(nonce=5, word=0)
+    first, second = Extent(path, 0, 4 * BLOCK), Extent(path, 4 * BLOCK, BLOCK)
+    engine.run(plan("write", first, second, stamps=stamps, words=[1, 2]))
+    rate = 4 * BLOCK / 0.4
+    read = plan("read", first, stamps=stamps, words=[1], rate_bytes_per_s=rate)
+    ticket = engine.submit(read)
+    while ticket.progress()[1] < 2:
+        ticket.wait(0.001)
+    with path.open("r+b") as file:
+        file.seek(4 * BLOCK)
+        file.write(b"changed")
+    result = ticket.result()
+    assert (result.bad_blocks, result.compared_bytes) == (0, 4 * BLOCK)
+    both = engine.run(plan("read", first, second, stamps=stamps, words=[1, 2], sampled=True))
+    assert (both.bad_blocks, both.compared_bytes) == (1, 6 * 4096)
+    assert 0 < both.start_ns < both.end_ns <= time.monotonic_ns()
 
 
 def test_a_stopped_plan_is_no_result(engine: IOEngine, tmp_path: Path) -> None:

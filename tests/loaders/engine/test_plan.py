@@ -73,6 +73,8 @@ def plans(draw: st.DrawFn) -> IOPlan:
         stamps=draw(st.none() | stamps),
         seed=draw(WORDS),
         trace_every=draw(st.none() | st.integers(1, 2**31)),
+        words=draw(st.none() | st.lists(WORDS, min_size=len(extents), max_size=len(extents))),
+        sampled=draw(st.booleans()),
     )
 
 
@@ -107,7 +109,8 @@ def assert_header(
     assert bool(flags & 4) == (given_plan.stamps is not None and not reads)
     assert bool(flags & 8) == (given_plan.stamps is not None and reads)
     assert bool(flags & 16) == (position is not None)
-    assert bool(flags & 32) == reads
+    assert bool(flags & 32) == (reads and given_plan.words is None)
+    assert bool(flags & 128) == (reads and given_plan.sampled and given_plan.stamps is not None)
     sizes = (given_plan.block_bytes, 4096, given_plan.depth, given_plan.trace_every or 0)
     assert struct.unpack_from("<4I", data, 16) == sizes
     assert u64(data, 32) == (given_plan.operation_count or 0)
@@ -115,30 +118,32 @@ def assert_header(
     assert u64(data, 40) == pytest.approx((given_plan.duration_s or 0) * 1e9, abs=1)
     assert (u64(data, 48) > 0) == (given_plan.rate_bytes_per_s is not None)
     assert u64(data, 48) == pytest.approx(given_plan.rate_bytes_per_s or 0, abs=1)
-    words = (given_plan.seed, stamps.nonce, stamps.word, stamps.first_block)
-    assert struct.unpack_from("<4Q", data, 56) == words
+    words = (given_plan.seed, stamps.nonce, stamps.first_block)
+    assert struct.unpack_from("<3Q", data, 56) == words
     where = position or MemoryPosition(0, 0)
-    assert (u32(data, 88), u64(data, 96)) == (where.number, where.offset_bytes)
-    assert u32(data, 92) == (stamps.unit_bytes if given_plan.stamps else 0)
-    assert data[11] == u32(data, 116) == 0
-    assert not any(data[120:144])
+    assert (u32(data, 80), u64(data, 88)) == (where.number, where.offset_bytes)
+    assert u32(data, 84) == (stamps.unit_bytes if given_plan.stamps else 0)
+    assert data[11] == u32(data, 108) == 0
+    assert not any(data[112:136])
 
 
 def assert_body(data: bytes, given_plan: IOPlan) -> None:
     ends = ends_of(given_plan)
-    file_count, extent_count, path_bytes = struct.unpack_from("<3I", data, 104)
+    file_count, extent_count, path_bytes = struct.unpack_from("<3I", data, 96)
     assert (file_count, extent_count) == (len(ends), len(given_plan.extents))
-    at = 144 + 16 * file_count
-    paths = data[at + 24 * extent_count :]
+    at = 136 + 16 * file_count
+    paths = data[at + 32 * extent_count :]
     assert len(paths) == path_bytes
-    files = [struct.unpack_from("<Q2I", data, 144 + 16 * number) for number in range(file_count)]
+    files = [struct.unpack_from("<Q2I", data, 136 + 16 * number) for number in range(file_count)]
     for (end, start, length), (path, end_bytes) in zip(files, ends.items(), strict=True):
         assert paths[start : start + length] == os.fsencode(path)
         assert end == (end_bytes if given_plan.kind is IOKind.WRITE else 0)
-    for number, extent in enumerate(given_plan.extents):
-        found = struct.unpack_from("<2I2Q", data, at + 24 * number)
+    word = given_plan.stamps.word if given_plan.stamps else 0
+    words = given_plan.words or [word] * len(given_plan.extents)
+    for number, (extent, own) in enumerate(zip(given_plan.extents, words, strict=True)):
+        found = struct.unpack_from("<2I3Q", data, at + 32 * number)
         file = list(ends).index(extent.path)
-        assert found == (file, 0, extent.offset_bytes, extent.length_bytes)
+        assert found == (file, 0, extent.offset_bytes, extent.length_bytes, own)
 
 
 @settings(deadline=None)
@@ -211,7 +216,7 @@ def test_a_device_is_described_to_the_library(kind: IOKind, sequence: int | None
     check(given_plan, block_bytes=65536, depth=8, alignment_bytes=4096)
     data = encode(given_plan, alignment_bytes=4096, direct=True)
     assert u32(data, 12) == 64 | 2
-    assert struct.unpack_from("<Q2IQ", data, 120) == (1 << 30, 7, 3, sequence or 0)
+    assert struct.unpack_from("<Q2IQ", data, 112) == (1 << 30, 7, 3, sequence or 0)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +245,7 @@ def test_what_is_not_on_the_device_is_refused(
 
 
 def test_a_plan_has_the_lengths_of_the_header() -> None:
-    assert (HEADER.size, FILE.size, EXTENT.size) == (144, 16, 24)
+    assert (HEADER.size, FILE.size, EXTENT.size) == (136, 16, 32)
 
 
 def test_a_missing_library_says_what_builds_it(tmp_path: Path) -> None:
