@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from wattload.core.errors import ConfigError
@@ -9,14 +10,17 @@ from wattload.core.settings import check_settings, setting
 from wattload.results.kv_cache.facts import Admission, Arrivals, Layout, Source
 
 MAX_BLOCK_TOKENS = 512
+TRACE_BLOCK_TOKENS = 512
+"""Tokens of a hashed block in Mooncake's traces."""
 MAX_QUEUE_DEPTH = 1024
+MAX_SIGMA = 4.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Spread:
     """How a quantity varies: uniform from ``low`` to ``high``, or log-normal by ``median``.
 
-    ``sigma`` is the standard deviation of the logarithm; 0 with a ``median`` is a constant.
+    ``sigma`` is the standard deviation of the logarithm, 0 to 4; 0 gives a constant.
     """
 
     low: float = 0.0
@@ -24,13 +28,23 @@ class Spread:
     median: float | None = None
     sigma: float = 0.0
 
+    @property
+    def is_valid(self) -> bool:
+        if self.median is None:
+            return 0 <= self.low <= self.high < math.inf and self.sigma == 0
+        return (
+            0 < self.median < math.inf
+            and 0 <= self.sigma <= MAX_SIGMA
+            and self.low == self.high == 0
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class UserType:
     """A share of the users: tokens of new text and of output a turn, and pauses between turns.
 
-    With ``is_drawn_once`` a user's length is drawn once, and each turn has a quarter of it to all
-    of it, as in MLPerf Storage.
+    With ``is_drawn_once`` each quantity is drawn once a user, as in MLPerf Storage: a turn then has
+    a quarter of that length to all of it, and 0.8 to 1.2 of that pause.
     """
 
     share: float = 1.0
@@ -89,12 +103,12 @@ class Config:
     request_rate: float | None = setting(
         None, "Requests a second; arrivals=open only.", above=0, most=1e6, unset="none"
     )
-    users: int = setting(16, "Users of the closed loop.", least=1, most=1 << 20)
+    users: int = setting(16, "Users of the closed loop.", least=1, most=1 << 16)
     user_types: dict[str, UserType] = setting(dict, "Kinds of users, by name.")
     system_prompts: int = setting(4, "System prompts that requests share.", least=0, most=1 << 16)
     system_prompt_tokens: int = setting(1024, "Tokens of a system prompt.", least=0)
     zipf: float = setting(1.0, "Exponent of the popularity of system prompts.", least=0, most=10)
-    turns: float = setting(5.0, "Mean turns of a conversation.", least=1)
+    turns: float = setting(5.0, "Mean turns of a conversation.", least=1, most=1000)
     most_input_tokens: int = setting(
         32768, "Longest input; a conversation ends before it.", least=16, most=131072
     )
@@ -153,6 +167,13 @@ class Config:
             raise ConfigError(
                 "a trace has its own times; use workload.speed in place of workload.request_rate"
             )
+        if self.requests is Source.trace and TRACE_BLOCK_TOKENS % self.block_tokens:
+            raise ConfigError(
+                f"workload.block_tokens={self.block_tokens} does not divide the trace's blocks of "
+                f"{TRACE_BLOCK_TOKENS} tokens; use 16, 32, 64, 128, 256 or 512"
+            )
+        if self.requests is Source.users:
+            self._check_users()
         is_open = self.requests is Source.users and self.arrivals is Arrivals.open
         if self.request_rate is not None and not is_open:
             raise ConfigError(
@@ -165,6 +186,31 @@ class Config:
             raise ConfigError(
                 "workload.prefill_j_per_token needs workload.prefill_j_source, a few words that "
                 "say where it is from"
+            )
+
+    def _check_users(self) -> None:
+        for name, kind in self.user_types.items():
+            if not 0 <= kind.share < math.inf:
+                raise ConfigError(
+                    f"workload.user_types.{name}.share must be 0 or more, got {kind.share}"
+                )
+            for what in ("new_tokens", "output_tokens", "think_s"):
+                spread: Spread = getattr(kind, what)
+                if not spread.is_valid:
+                    raise ConfigError(
+                        f"workload.user_types.{name}.{what} must have 0 <= low <= high, or a "
+                        f"median above 0 with sigma 0 to {MAX_SIGMA:g}, got low={spread.low} "
+                        f"high={spread.high} median={spread.median} sigma={spread.sigma}"
+                    )
+        if not any(kind.share for kind in self.user_types.values()):
+            raise ConfigError(
+                "workload.user_types has no type with a share above 0; set "
+                "workload.user_types.NAME.share=1"
+            )
+        if self.system_prompts and self.system_prompt_tokens >= self.most_input_tokens:
+            raise ConfigError(
+                f"workload.system_prompt_tokens={self.system_prompt_tokens} must be less than "
+                f"workload.most_input_tokens={self.most_input_tokens}"
             )
 
     @property

@@ -162,7 +162,9 @@ class SourceReport(Frozen):
     references: int = fact("full blocks of their inputs", ge=0)
     input_tokens: int = fact("tokens of their inputs", ge=0)
     lru: tuple[LruPoint, ...] = fact("by capacity, rising, the infinite one last")
-    gap_p50_s: float | None = fact("time between uses of a block, median", "s")
+    gap_p50_s: float | None = fact(
+        "time between uses of a block, median; in a closed loop as if service took none", "s"
+    )
     gap_p90_s: float | None = fact("90th percentile", "s")
     gap_p99_s: float | None = fact("99th percentile", "s")
 
