@@ -16,12 +16,14 @@ from wattload.core.io import Loader
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
-from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, round_up
+from wattload.loaders.aligned_io import PAGE_BYTES, check_alignment, direct_alignment, round_up
 from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
+from wattload.loaders.block_transfers import BlockTransfers, TransferLimits
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
 from wattload.loaders.direct.random_reads import DirectRandomReader
+from wattload.loaders.direct.transfers import DirectTransfers
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
@@ -202,12 +204,45 @@ class Config:
     def row_gatherer(self, plan: FeaturePlan) -> RowGatherer:
         return DirectGatherer(plan, backend=self.engine, pollers=self.pollers)
 
+    @property
+    def transfers_directly(self) -> bool:
+        return True
+
+    def check_block_transfers(self, limits: TransferLimits, targets: Sequence[Target]) -> None:
+        """Raise for targets without O_DIRECT, and for a queue depth that pollers can't share."""
+        self.check()
+        for target in targets:
+            _require_direct(target)
+            check_alignment(target, limits.request_bytes, "workload.request_bytes")
+        if limits.queue_depth % self.pollers:
+            raise ConfigError(
+                f"each poller has an equal part of workload.queue_depth={limits.queue_depth}; "
+                f"loader.pollers must divide it, got {self.pollers}"
+            )
+        self.require_checkpoint_library()
+
+    def block_transfer_bytes(self, limits: TransferLimits) -> int:
+        """Return the slots of two engines."""
+        return 2 * limits.queue_depth * limits.request_bytes
+
+    def block_transfers(
+        self, limits: TransferLimits, targets: Sequence[Target], *, seed: int
+    ) -> BlockTransfers:
+        return DirectTransfers(
+            limits,
+            backend=self.engine,
+            pollers=self.pollers,
+            alignment_bytes=max(direct_alignment(target.path) for target in targets),
+            seed=seed,
+        )
+
 
 def _require_direct(target: Target) -> None:
     if target.direct_io is None:
         raise TargetError(
             f"{target.path} has no O_DIRECT ({target.direct_io_missing}), which "
-            "loader=direct needs; choose a target on a local disk, or loader=mmap"
+            "loader=direct needs; choose a target on a local disk, or a "
+            "loader that reads through the page cache"
         )
 
 
