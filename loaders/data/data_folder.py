@@ -78,16 +78,19 @@ class ManifestPart:
         self._name = f"{MANIFEST_PREFIX}{part}{MANIFEST_SUFFIX}"
         self._descriptor: int | None = None
 
-    def append(self, name: str, entry: ManifestEntry | None) -> None:
-        """Add a finished file, or with no entry an announced one; durable on return."""
+    def append(self, name: str, entry: ManifestEntry) -> None:
+        """Add a finished file; durable on return."""
         checked_parts(name)
-        if entry is None:
-            self._write({"name": name, "reserved": True})
-        else:
-            fields = {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
-            rest = {"line_count": entry.line_count, "result": entry.result}
-            known = {key: value for key, value in rest.items() if value is not None}
-            self._write({"name": name, **fields, **known})
+        fields = {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
+        rest = {"line_count": entry.line_count, "result": entry.result}
+        known = {key: value for key, value in rest.items() if value is not None}
+        self._write({"name": name, **fields, **known})
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Add announced files; all of them are durable on return."""
+        for name in names:
+            checked_parts(name)
+        self._write(*({"name": name, "reserved": True} for name in names))
 
     def forget(self, name: str) -> None:
         """Note that a file was removed; durable on return."""
@@ -99,14 +102,15 @@ class ManifestPart:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _write(self, line: dict[str, Any]) -> None:
-        """Append a whole line durably; after an error the part is as it was before."""
+    def _write(self, *lines: dict[str, Any]) -> None:
+        """Append whole lines durably; after an error the part is as it was before."""
         if self._descriptor is None:
             self._descriptor = self._open()
         with naming(self._folder / self._name):
             size_bytes = _cut_torn_line(self._descriptor)
             try:
-                _write_all(self._descriptor, (json.dumps(line) + "\n").encode())
+                text = "".join(json.dumps(line) + "\n" for line in lines)
+                _write_all(self._descriptor, text.encode())
                 os.fsync(self._descriptor)
             except OSError:
                 # The caller gets an error, so the line must not be kept.
@@ -426,15 +430,22 @@ class DataFolder:
         with self._lock:
             self._lists = read_parts(self.path)
 
-    def reserve(self, name: str) -> None:
-        """Announce a file before it is written, so that a partial one can be removed after a crash.
+    def reserve(self, *names: str) -> None:
+        """Announce files before they are written, so that partial ones can be removed after a crash.
 
         A reserved file is not valid until it is recorded.
 
         Raises:
-            DataError: the name leads out of the folder or is one of our own.
+            DataError: a name leads out of the folder or is one of our own.
         """
-        self._append(name, None)
+        for name in names:
+            _require_free(name)
+        with self._lock:
+            entries, reserved = self._listed()
+            self._part.reserve(names)
+            for name in names:
+                entries.pop(name, None)
+            reserved.update(names)
 
     def announce(self, name: str) -> str:
         """Reserve a file that ``publish`` will complete; return the name to create it under.
@@ -487,7 +498,12 @@ class DataFolder:
         entry = ManifestEntry(
             size_bytes=size_bytes, sha256=sha256, line_count=line_count, result=result
         )
-        self._append(name, entry)
+        _require_free(name)
+        with self._lock:
+            entries, reserved = self._listed()
+            self._part.append(name, entry)
+            reserved.discard(name)
+            entries[name] = entry
 
     def is_valid(self, name: str) -> bool:
         """Return whether the file is listed and has its listed size on the disk."""
@@ -588,19 +604,6 @@ class DataFolder:
         with self._lock:
             self._part.close()
 
-    def _append(self, name: str, entry: ManifestEntry | None) -> None:
-        if _is_own(name):
-            raise DataError(f"{name}: this name is reserved for the folder's own files")
-        with self._lock:
-            entries, reserved = self._listed()
-            self._part.append(name, entry)
-            if entry is None:
-                entries.pop(name, None)
-                reserved.add(name)
-            else:
-                reserved.discard(name)
-                entries[name] = entry
-
     def _listed(self) -> tuple[dict[str, ManifestEntry], set[str]]:
         """Return entries and reserved names, read on first use; requires the lock."""
         if self._lists is None:
@@ -672,6 +675,12 @@ def existing_on_targets(targets: Sequence[Target], key: str) -> list[DataFolder 
         next((each for each in list_folders(target.data_folder.parent) if each.key == key), None)
         for target in targets
     ]
+
+
+def _require_free(name: str) -> None:
+    """Raise ``DataError`` for a name that is one of our own."""
+    if _is_own(name):
+        raise DataError(f"{name}: this name is reserved for the folder's own files")
 
 
 def _is_own(name: str) -> bool:
