@@ -10,8 +10,8 @@ from wattload.results.kv_cache.facts import Layout
 from wattload.workloads.kv_cache.config import Config
 from wattload.workloads.kv_cache.models import model_named
 
-PIECE_LIMIT = 1 << 20
-"""Pieces of a block: a stamp has 20 bits for the number of one."""
+PIECE_BITS = 20
+"""A stamp has these bits for the number of a piece, and the others for the id of its block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -509,11 +509,11 @@ part, accepted = ManifestPart(Path(sys.argv[1]), 0), 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 try:
     while True:
-        part.append(f"a{accepted}", None)
+        part.reserve([f"a{accepted}"])
         accepted += 1
 except OSError:
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    part.append("after", None)
+    part.reserve(["after"])
     print(accepted)
 """
 
@@ -534,7 +534,7 @@ def test_a_tail_that_was_torn_while_the_part_is_open_is_cut_off(tmp_path: Path, 
     part.append("a", ManifestEntry(size_bytes=1, sha256=None))
     with (folder / PART).open("a") as file:
         file.write(torn)
-    part.append("c", None)
+    part.reserve(["c"])
     part.close()
     entries, reserved = read_parts(folder)
     assert (set(entries), reserved) == ({"a"}, {"c"})

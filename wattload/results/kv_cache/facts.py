@@ -129,21 +129,25 @@ class Times(Frozen):
 class Loop(Frozen):
     """How requests flowed through the server in the steady phase.
 
-    Residence is from the arrival until a request is done. ``in_system_s`` adds up the requests in
-    the system over time, counted at every arrival and every end; it is counted apart from the
-    residences.
+    A request is in the system from its arrival until its output is decoded and its blocks are
+    stored. Times are those within the phase. ``in_system_s`` adds up the number of requests in the
+    system over time; ``residence_s`` and ``think_s`` are sums over the times of single requests and
+    of pauses, counted apart.
     """
 
     users: int | None = fact("users of a closed loop; None in an open one")
     arrived: int = fact("requests that arrived", ge=0)
-    residence_s: float = fact("sum over requests that were done", "s", ge=0)
-    think_s: float = fact("sum over pauses of users before the requests that arrived", "s", ge=0)
+    residence_s: float = fact("sum over requests, in the system", "s", ge=0)
+    think_s: float = fact("sum over pauses of users; 0 in an open loop", "s", ge=0)
     in_system_s: float = fact("integral of the requests in the system", "s", ge=0)
     backlog_half: int = fact("requests in the system at half of the phase", ge=0)
     backlog_end: int = fact("requests in the system at its end", ge=0)
+    ended_early: bool = fact("whether workload.max_backlog ended the phase")
     latest_s: float = fact("longest time from a scheduled arrival to its admission", "s", ge=0)
-    schedule_s: float = fact("sum of times between scheduled arrivals as admitted", "s", ge=0)
-    planned_s: float = fact("the same as the source has them", "s", ge=0)
+    schedule_s: float = fact(
+        "sum of the arrivals that latencies count from, since the start of the source", "s"
+    )
+    planned_s: float = fact("the same sum, as the source has the arrivals", "s")
 
 
 class LruPoint(Frozen):
