@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle
 from typing import Protocol
 
 from wattload.core.io import IOResult
@@ -106,8 +106,8 @@ class _Moving:
     counted_operations: int = 0
 
 
-def _count_nothing(*, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
-    return
+def count_nothing(*, read_bytes: int = 0, written_bytes: int = 0, operations: int = 1) -> None:
+    """Count no bytes, where none move."""
 
 
 class Server:
@@ -149,7 +149,7 @@ class Server:
         self._writes: deque[_Moving] = deque()
         self._waiting: deque[tuple[_Served, Placed]] = deque()
         self._stores_begun = 0
-        self._moved: Moved = _count_nothing
+        self._moved: Moved = count_nothing
         self._latest: deque[list[Placed]] = deque()
         self._latest_blocks = 0
         self.tally, self.times = Tally(), TimesTally()
@@ -181,6 +181,7 @@ class Server:
                 self._step(PROGRESS_S)
         while self._writes:
             self._step(PROGRESS_S)
+        self.tally.synced_files += self._tier.sync()
         self._admission = admission
         return self.tally
 
@@ -210,9 +211,8 @@ class Server:
         self._close_loop()
         return self.tally
 
-    def cut(self, moved: Moved) -> int:
-        """Stop all that is under way, and give up the requests in the system; return how many."""
-        self._moved = moved
+    def cut(self) -> None:
+        """Stop all that is under way at the end of the mix, and make what is stored durable."""
         for moving in (*self._reads, *self._writes):
             moving.transfer.discard()
             self._count(moving)
@@ -223,40 +223,53 @@ class Server:
             self._tier.delete(served.unstored.items(), partial=True)
             for block in served.unstored:
                 self._cache.drop(block)
-        cut = len(self._served)
+        self.tally.cut_requests += len(self._served)
+        self.tally.synced_files += self._tier.sync()
         self._served.clear()
         self._waiting.clear()
         self._timers.clear()
-        return cut
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether the source has another request."""
+        return bool(self._arrivals)
+
+    def restorable(self) -> list[list[Placed]]:
+        """Return the blocks of the latest restores of the mix, as far as they are in the cache."""
+        return [kept for blocks in self._latest if (kept := self._kept(blocks))]
 
     def restore_again(
-        self, seconds: float, moved: Moved, forget: Callable[[Sequence[Placed]], None]
+        self,
+        seconds: float,
+        moved: Moved,
+        order: Sequence[list[Placed]],
+        forget: Callable[[Sequence[Placed]], None],
     ) -> Tally:
-        """Restore what the mix restored last, in its order, as fast as the drive can.
+        """Restore lists of blocks again and again, in their order, as fast as the drive can.
 
-        ``forget`` is called with blocks that were restored. Nothing happens if all were evicted.
+        ``forget`` is called with blocks that were restored.
         """
         self._begin(moved)
-        order = [kept for blocks in self._latest if (kept := self._kept(blocks))]
         end_s = self._clock.now() + seconds
-        number = 0
-        while order and (self._clock.now() < end_s or self._reads):
-            while self._clock.now() < end_s and self._left(self._reads) < 2 * self._window_bytes:
-                self._restore_alone(order[number % len(order)], forget)
-                number += 1
+        lists = cycle(order)
+        while (is_on := self._clock.now() < end_s) or self._reads:
+            while is_on and self._left(self._reads) < 2 * self._window_bytes:
+                self._restore_alone(next(lists), forget)
             self._step(PROGRESS_S)
         return self.tally
 
-    def store_new(self, seconds: float, moved: Moved) -> Tally:
+    def store_new(self, seconds: float, moved: Moved, most_blocks: int) -> Tally:
         """Store blocks that nobody has, as fast as the drive can, and make them durable."""
         self._begin(moved)
         end_s = self._clock.now() + seconds
-        number = BLOCK_ID_LIMIT
-        while self._clock.now() < end_s or self._writes:
-            while self._clock.now() < end_s and self._left(self._writes) < 2 * self._window_bytes:
-                number -= 1
-                request = Request(0.0, (number,), 0, 0)
-                served = self._admit(request, 0.0)
+        ids = iter(range(BLOCK_ID_LIMIT - 1, BLOCK_ID_LIMIT - 1 - most_blocks, -1))
+        while (is_on := self._clock.now() < end_s) or self._writes:
+            while is_on and self._left(self._writes) < 2 * self._window_bytes:
+                block = next(ids, None)
+                if block is None:
+                    end_s = 0.0
+                    break
+                served = self._admit(Request(0.0, (block,), 0, 0), 0.0)
                 if not served.unstored:
                     break  # all others are being stored
                 self._store(served, served.admitted.stores[0])

@@ -84,9 +84,8 @@ class LoopTally:
         """Return how much of an interval that ends in the phase is within it."""
         return max(end_s - max(start_s, self.start_s), 0.0)
 
-    def loop(self, end_s: float, users: int | None) -> Loop:
-        self.change(end_s, 0)
-        half_s = (self.start_s + end_s) / 2
+    def loop(self, users: int | None) -> Loop:
+        half_s = (self.start_s + self.changed_s) / 2
         half = [backlog for time_s, backlog in self.backlogs if time_s <= half_s]
         own = {each.name for each in fields(self)} & Loop.model_fields.keys()
         return Loop(

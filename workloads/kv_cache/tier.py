@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from wattload.core.files import Folder, naming
-from wattload.core.io import Allocation, Extent, IOKind, IOOrder, IOPlan, Stamps
+from wattload.core.io import Allocation, DataPath, Extent, IOKind, IOOrder, IOPlan, Stamps
 from wattload.loaders.block_transfers import BlockTransfers, Transfer, TransferLimits
 from wattload.loaders.data.data_folder import DataFolder
 from wattload.results.kv_cache.facts import Layout
@@ -29,7 +29,10 @@ _BLOCKS = "blocks"
 class Tier(Protocol):
     """Where blocks are stored and restored."""
 
-    signal: int | None
+    @property
+    def signal(self) -> int | None:
+        """A descriptor that becomes readable when a transfer has ended, if any is made."""
+        ...
 
     def restore(self, blocks: Sequence[Placed]) -> Sequence[tuple[Transfer, int]]:
         """Begin to read blocks; return the transfers, and the bytes of each.
@@ -59,7 +62,9 @@ class Tier(Protocol):
 class NullTier:
     """Takes and has every block at once."""
 
-    signal = None
+    @property
+    def signal(self) -> int | None:
+        return None
 
     def restore(self, blocks: Sequence[Placed]) -> Sequence[tuple[Transfer, int]]:
         return ()
@@ -174,19 +179,20 @@ class DriveTier:
             folder.sync()
         return synced
 
-    def read_at_random(self, blocks: Sequence[Placed], seconds: float) -> Transfer:
-        """Begin to read parts of these blocks at random, without comparing them."""
-        return self._transfers.submit(
-            IOPlan(
-                kind=IOKind.READ,
-                extents=[self._extent(b, p) for b in blocks for p in range(self._geometry.pieces)],
-                block_bytes=self._limits.request_bytes,
-                depth=self._limits.queue_depth,
-                order=IOOrder.RANDOM,
-                duration_s=seconds,
-                seed=self._seed,
-            )
+    def random_reads(self, blocks: Sequence[Placed], size_bytes: int, seconds: float) -> IOPlan:
+        """Return the plan of reads at random from these blocks, which compares nothing."""
+        return IOPlan(
+            kind=IOKind.READ,
+            extents=[self._extent(b, p) for b in blocks for p in range(self._geometry.pieces)],
+            block_bytes=size_bytes,
+            depth=self._limits.queue_depth,
+            order=IOOrder.RANDOM,
+            duration_s=seconds,
+            seed=self._seed,
         )
+
+    def path(self) -> DataPath:
+        return self._transfers.path()
 
     def paths(self, blocks: Iterable[Placed]) -> list[Path]:
         """Return the files of blocks, each once."""

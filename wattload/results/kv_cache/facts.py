@@ -162,7 +162,9 @@ class SourceReport(Frozen):
     """What the source says of its own requests, the first ``requests`` of them."""
 
     requests: int = fact("requests", ge=1)
-    span_s: float | None = fact("from the first arrival to the last; None in a closed loop", "s")
+    span_s: float = fact(
+        "from the first arrival to the last; in a closed loop as if requests took no time", "s"
+    )
     references: int = fact("full blocks of their inputs", ge=0)
     input_tokens: int = fact("tokens of their inputs", ge=0)
     lru: tuple[LruPoint, ...] = fact("by capacity, rising, the infinite one last")

@@ -1,0 +1,432 @@
+"""The kv_cache workload: which drive restores more tokens a second, and for how many joules."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from wattload.core.errors import ConfigError
+from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
+from wattload.core.storage.targets import Target
+from wattload.core.units import GB, MILLI, format_bytes, format_percent
+from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
+from wattload.loaders.block_transfers import BlockTransferConfig, TransferLimits
+from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.data_folder import DataFolder, noting_what_remains
+from wattload.loaders.engine.engine import IOEngine
+from wattload.results.kv_cache.facts import (
+    FILL,
+    RESTORE,
+    STEADY,
+    STORE,
+    Admission,
+    KvFacts,
+    KvSettings,
+    Layout,
+    LruPoint,
+    Source,
+    SourceReport,
+)
+from wattload.workloads.kv_cache.cache import BlockCache
+from wattload.workloads.kv_cache.checks import freed_space, stored_blocks
+from wattload.workloads.kv_cache.config import Config
+from wattload.workloads.kv_cache.geometry import Geometry, geometry_of
+from wattload.workloads.kv_cache.server import (
+    Clock,
+    MonotonicClock,
+    Server,
+    VirtualClock,
+    count_nothing,
+)
+from wattload.workloads.kv_cache.sources import report_of, source_of
+from wattload.workloads.kv_cache.tally import Tally
+from wattload.workloads.kv_cache.tier import DriveTier, NullTier, Placed, Tier
+
+WORKLOAD = "kv_cache"
+FILL_EVICTED_SHARE = 0.2
+DRIVE_SHARE = 0.8
+"""The cache takes this share of the file system, where no size is set."""
+STORE_BYTES_PER_S = 10 * GB
+STORE_CAPACITIES = 16
+"""Stores alone end early after this rate for their time, or after so many times the cache."""
+MEMORY_PER_BLOCK = 1024
+"""Bytes of the index, of names and of remembered ids for each block: 600 to 900 were measured."""
+MOST_FILLS = 8
+"""The fill ends at the latest when an LRU cache would have stored so many times its capacity."""
+CEILING_S = 3.0
+CEILING_BLOCKS = 1024
+VERIFIED_BLOCKS = 64
+LOGIC_S = 1.0
+LOGIC_STEP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What a run will do, found out by ``plan``."""
+
+    geometry: Geometry
+    capacity: int
+    limits: TransferLimits
+    source: SourceReport
+
+    @property
+    def moved(self) -> int:
+        """The bytes of a block as moved."""
+        return self.geometry.moved_block_bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        return self.capacity * self.moved
+
+    @property
+    def lru(self) -> LruPoint:
+        """What the source does with a cache of this capacity."""
+        return next(each for each in self.source.lru if each.blocks == self.capacity)
+
+
+class KvCache:
+    """A server that keeps blocks of keys and values on drives.
+
+    The timed phases follow each other: ``fill`` until a fifth of the capacity has been evicted,
+    ``steady`` for the mix of requests, after a warm-up, and ``restore`` and ``store`` for each kind
+    alone. The files are deleted at the end.
+    """
+
+    name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = (BlockTransferConfig,)
+    over_hosts: ClassVar[OverHosts] = "one"
+    """A cache belongs to one server; the ranks of tensor parallelism are its files."""
+
+    def __init__(
+        self, config: Config, loader: BlockTransferConfig, accelerator: Accelerator
+    ) -> None:
+        self.config = config
+        self._loader = loader
+        self._job: _Job | None = None
+        self._folders: list[DataFolder] = []
+        self._tier: DriveTier | None = None
+        self._cached: Sequence[Placed] = ()
+        self._free_bytes = 0
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will do to the targets; creates nothing there.
+
+        Raises:
+            ConfigError: a setting does not fit the model, the trace or the targets.
+            DataError: the trace can't be read.
+            MissingExtraError: a library behind the loader is not installed.
+            TargetError: the loader can't work on a target.
+        """
+        config, geometry = self.config, geometry_of(self.config)
+        limits = TransferLimits(
+            request_bytes=config.request_bytes,
+            queue_depth=config.queue_depth,
+            largest_bytes=geometry.moved_piece_bytes,
+        )
+        self._loader.check_block_transfers(limits, context.targets)
+        capacity = _capacity_blocks(config, geometry, context.targets)
+        self._require_room_for_a_request(capacity, geometry)
+        source = report_of(config, seed=context.seed, capacity_blocks=capacity)
+        self._job = job = _Job(geometry=geometry, capacity=capacity, limits=limits, source=source)
+        fill_bytes = round(job.cache_bytes * (1 + FILL_EVICTED_SHARE))
+        mix_bytes = self._most_served_blocks() * job.moved
+        alone_bytes = self._most_stored_alone() * job.moved
+        return WorkloadPlan(
+            data_bytes=0,
+            prepare_bytes=0,
+            run_bytes=fill_bytes + mix_bytes + alone_bytes,
+            peak_bytes=job.cache_bytes,
+            memory_bytes_per_rank=self._loader.block_transfer_bytes(limits)
+            + capacity * MEMORY_PER_BLOCK * geometry.pieces,
+            needs_direct_io=self._loader.transfers_directly,
+            reading_s=config.duration_s + config.saturation_s,
+            lines=tuple(self._lines(fill_bytes, mix_bytes, alone_bytes)),
+            maximum_ranks=1,
+        )
+
+    def prepare(self, context: RunContext) -> DataRecord | None:
+        """Claim the data folders and delete what an interrupted run left; there is no data.
+
+        Raises:
+            DataError: a folder is not wattload's, or another run is using it.
+            TargetError: a target is not writable.
+        """
+        self._folders = [
+            DataFolder.claim(target.path, WORKLOAD, {}, seed=0) for target in context.targets
+        ]
+        for folder in self._folders:
+            folder.empty()
+        return None
+
+    def run(self, context: RunContext) -> Outcome:
+        """Fill, serve, restore and store, then measure what bounds the rates.
+
+        Raises:
+            DataError: a file changed while it was read.
+            OSError: a target is full with nothing to evict, read-only, or broken.
+        """
+        with self._cleanup_on_failure():
+            return self._run(context)
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Compare all bytes of the blocks in the cache with what was stored, and delete them."""
+        with self._cleanup_on_failure():
+            checks = () if self._tier is None else tuple(self._verify(self._tier, context))
+            self._remove()
+        return checks
+
+    def _run(self, context: RunContext) -> Outcome:
+        config, job, progress = self.config, self._planned(), context.progress
+        self._free_bytes = _free_bytes(context.targets)
+        tier = self._tier = DriveTier(
+            self._folders,
+            job.geometry,
+            job.capacity,
+            self._loader.block_transfers(job.limits, context.targets, seed=context.seed),
+            job.limits,
+            nonce=secrets.randbits(64),
+            seed=context.seed,
+        )
+        cache = self._new_cache()
+        server = self._server(cache, tier, MonotonicClock(), seed=context.seed)
+        tallies: dict[str, Tally] = {}
+        progress.begin("filling the cache")
+        with context.phase(FILL) as phase:
+            tallies[FILL] = server.fill(FILL_EVICTED_SHARE, phase.moved, self._most_filling())
+        progress.begin("serving requests")
+        with context.phase("warm_up", timed=False) as phase:
+            server.mix(config.warm_up_s, phase.moved)
+        with context.phase(STEADY) as phase:
+            steady = tallies[STEADY] = server.mix(config.duration_s, phase.moved)
+            loop = server.loop.loop(config.users if config.is_closed else None)
+            server.cut()
+        restorable = server.restorable()
+        cold = self._evict(tier, restorable)
+        if restorable:
+            progress.begin("restoring alone")
+            with context.phase(RESTORE) as phase:
+                tallies[RESTORE] = server.restore_again(
+                    config.saturation_s, phase.moved, restorable, self._forget(tier)
+                )
+        progress.begin("storing alone")
+        with context.phase(STORE) as phase:
+            tallies[STORE] = server.store_new(
+                config.saturation_s, phase.moved, self._most_stored_alone()
+            )
+        progress.end()
+        context.end_job()
+        self._cached = cache.stored()
+        facts = KvFacts(
+            settings=KvSettings.model_validate(config),
+            bytes_per_token=job.geometry.bytes_per_token,
+            block_bytes=job.geometry.block_bytes,
+            moved_block_bytes=job.geometry.moved_block_bytes,
+            pieces=job.geometry.pieces,
+            mla=job.geometry.mla,
+            capacity_blocks=job.capacity,
+            drive_bytes=None,
+            mount_options="",
+            reads_directly=self._loader.transfers_directly,
+            counts={name: tally.counts() for name, tally in tallies.items()},
+            times=tuple(server.times.times(job.geometry.moved_piece_bytes)),
+            hit_shares=tuple(steady.hit_shares),
+            loop=loop,
+            source=job.source,
+            drive_ceiling_bytes_per_s=self._drive_ceiling(context, tier),
+            logic_blocks_per_s=self._logic(context.seed),
+        )
+        return Outcome(
+            facts=facts,
+            paths=(tier.path(),),
+            checks=cold,
+            remarks=tuple(_remarks(facts)),
+            queue_depth=config.queue_depth,
+            block_bytes=min(config.request_bytes, job.geometry.moved_piece_bytes),
+        )
+
+    def _evict(self, tier: DriveTier, restorable: Sequence[Sequence[Placed]]) -> Sequence[Check]:
+        """Drop the pages of blocks that are restored alone, and prove it; empty without blocks."""
+        paths = tier.paths(block for blocks in restorable for block in blocks)
+        evict(paths)
+        return (cold_cache_check(paths),) if paths else ()
+
+    def _forget(self, tier: DriveTier) -> Callable[[Sequence[Placed]], None]:
+        """Return what drops the pages of restored blocks, where reads leave any."""
+        if self._loader.transfers_directly:
+            return lambda blocks: None
+        return lambda blocks: evict(tier.paths(blocks))
+
+    def _drive_ceiling(self, context: RunContext, tier: DriveTier) -> float | None:
+        """Return the rate of random reads of the same size and depth from the same files."""
+        job = self._planned()
+        if not self._cached or any(target.direct_io is None for target in context.targets):
+            return None
+        size_bytes = min(job.limits.request_bytes, job.geometry.moved_piece_bytes)
+        step = -(-len(self._cached) // CEILING_BLOCKS)
+        plan = tier.random_reads(self._cached[::step], size_bytes, CEILING_S)
+        with (
+            context.phase("drive_ceiling", timed=False) as phase,
+            closing(IOEngine(block_bytes=size_bytes, depth=plan.depth)) as engine,
+        ):
+            result = engine.run(plan, moved=phase.count_read)
+        return result.moved_bytes / result.seconds
+
+    def _logic(self, seed: int) -> float | None:
+        """Return the blocks a second of CPU time that the server handles without a drive."""
+        server = self._server(self._new_cache(), NullTier(), VirtualClock(), seed=seed)
+        blocks, start_s = 0, time.process_time()
+        while (cpu_s := time.process_time() - start_s) < LOGIC_S:
+            tally = server.mix(LOGIC_STEP_S, count_nothing)
+            if not server.loop.arrived and not tally.requests and not server.has_arrivals:
+                break  # the trace is over
+            blocks += tally.memory_blocks + tally.drive_blocks
+            blocks += tally.pending_blocks + tally.missed_blocks
+        return blocks / cpu_s if blocks else None
+
+    def _verify(self, tier: DriveTier, context: RunContext) -> Iterator[Check]:
+        """Yield the checks of what the cache holds at the end."""
+        job, compared, bad = self._planned(), 0, 0
+        context.progress.begin("comparing all blocks", read_bytes=len(self._cached) * job.moved)
+        for first in range(0, len(self._cached), VERIFIED_BLOCKS):
+            result = tier.read_whole(self._cached[first : first + VERIFIED_BLOCKS]).result()
+            compared += result.compared_bytes
+            bad += result.bad_blocks
+            context.progress.advance(read_bytes=result.moved_bytes)
+        context.progress.end()
+        yield stored_blocks(len(self._cached) * job.moved, compared, bad)
+        held = job.capacity if job.geometry.layout is Layout.layer else len(self._cached)
+        yield freed_space(held * job.moved, self._free_bytes - _free_bytes(context.targets))
+
+    def _new_cache(self) -> BlockCache:
+        job, memory_bytes = self._planned(), self.config.memory_tier_bytes
+        return BlockCache(job.capacity, memory_capacity=memory_bytes // job.geometry.block_bytes)
+
+    def _server(self, cache: BlockCache, tier: Tier, clock: Clock, *, seed: int) -> Server:
+        config, decode_ms = self.config, self.config.decode_ms_per_token
+        return Server(
+            source_of(config, seed=seed),
+            cache,
+            tier,
+            self._planned().geometry,
+            clock,
+            admission=config.admission,
+            window_bytes=config.queue_depth * config.request_bytes,
+            max_backlog=config.max_backlog,
+            prefill_tokens_per_s=config.prefill_tokens_per_s,
+            decode_s_per_token=None if decode_ms is None else decode_ms * MILLI,
+        )
+
+    # What is planned
+
+    def _require_room_for_a_request(self, capacity: int, geometry: Geometry) -> None:
+        if self.config.requests is Source.trace:
+            return  # the server leaves out what finds no room
+        blocks = self.config.most_input_tokens // geometry.tokens
+        if capacity < blocks:
+            raise ConfigError(
+                f"workload.capacity_bytes holds {capacity} blocks of {geometry.moved_block_bytes} "
+                f"bytes, but one request may have {blocks}; use at least "
+                f"{blocks * geometry.moved_block_bytes}, or fewer workload.most_input_tokens"
+            )
+
+    def _most_filling(self) -> int:
+        """Return the most requests of the fill: half a trace, or what surely fills the cache."""
+        job = self._planned()
+        if self.config.requests is Source.trace:
+            return job.source.requests // 2
+        stored = max(job.lru.stored_blocks, 1)
+        return -(-MOST_FILLS * job.capacity * job.source.requests // stored)
+
+    def _most_served_blocks(self) -> int:
+        """Return the most blocks that the mix stores: as many as if requests took no time."""
+        job, config = self._planned(), self.config
+        if config.admission is Admission.none or not job.source.span_s:
+            return 0
+        seconds = config.duration_s + config.warm_up_s
+        return math.ceil(job.lru.stored_blocks * seconds / job.source.span_s)
+
+    def _most_stored_alone(self) -> int:
+        job = self._planned()
+        of_rate = math.ceil(STORE_BYTES_PER_S * self.config.saturation_s / job.moved)
+        return min(of_rate, STORE_CAPACITIES * job.capacity)
+
+    def _lines(
+        self, fill_bytes: int, mix_bytes: int, alone_bytes: int
+    ) -> Iterator[tuple[str, str]]:
+        job = self._planned()
+        yield (
+            "cache",
+            f"{job.capacity:,} blocks of {format_bytes(job.moved)}, "
+            f"{format_bytes(job.cache_bytes)} in all",
+        )
+        yield (
+            "stores",
+            f"{format_bytes(fill_bytes)} to fill it, at most {format_bytes(mix_bytes)} by requests "
+            f"and {format_bytes(alone_bytes)} alone",
+        )
+        hits, at_most = (
+            format_percent(point.hit_blocks / max(job.source.references, 1))
+            for point in (job.lru, job.source.lru[-1])
+        )
+        yield "hits", f"{hits} of the blocks of requests at this capacity, {at_most} at any"
+
+    @contextmanager
+    def _cleanup_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            with noting_what_remains(error, [folder.path for folder in self._folders]):
+                self._remove()
+            raise
+
+    def _remove(self) -> None:
+        """Delete the blocks of this run."""
+        if self._tier is not None:
+            self._tier.close()
+            self._tier = None
+        for folder in self._folders:
+            folder.remove()
+
+    def _planned(self) -> _Job:
+        if self._job is None:
+            raise RuntimeError("plan() has to be called before prepare() and run()")
+        return self._job
+
+
+def _capacity_blocks(config: Config, geometry: Geometry, targets: Sequence[Target]) -> int:
+    """Return the blocks of the cache: those of its size, or 80 % of the file systems."""
+    moved_bytes = geometry.moved_block_bytes
+    size_bytes = config.capacity_bytes
+    if size_bytes is None:
+        found = {target.path.stat().st_dev: os.statvfs(target.path) for target in targets}
+        total_bytes = sum(each.f_blocks * each.f_frsize for each in found.values())
+        size_bytes = round(DRIVE_SHARE * total_bytes)
+    return size_bytes // moved_bytes
+
+
+def _free_bytes(targets: Sequence[Target]) -> int:
+    found = {target.path.stat().st_dev: os.statvfs(target.path) for target in targets}
+    return sum(each.f_bfree * each.f_frsize for each in found.values())
+
+
+def _remarks(facts: KvFacts) -> Iterator[str]:
+    counts = facts.counts
+    if not any(each.evicted_blocks for name, each in counts.items() if name != STORE):
+        yield "No block was evicted: the requests never filled the cache."
+    full = sum(each.full_disk_evictions for each in counts.values())
+    if full:
+        yield f"The file system was full: {full:,} blocks were evicted before the cache was."
+    if RESTORE not in counts:
+        yield "Nothing could be restored alone: of the restored blocks none was left in the cache."
+    if facts.loop.ended_early:
+        yield (
+            f"Overloaded: {facts.loop.backlog_end:,} requests were in the system, more than "
+            "workload.max_backlog, which ended the mix early."
+        )
