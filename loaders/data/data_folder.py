@@ -431,7 +431,7 @@ class DataFolder:
             self._lists = read_parts(self.path)
 
     def reserve(self, *names: str) -> None:
-        """Announce files before they are written, so that partial ones can be removed after a crash.
+        """Announce files that will be written, so that partial ones can be removed after a crash.
 
         A reserved file is not valid until it is recorded.
 

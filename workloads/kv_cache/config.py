@@ -140,6 +140,9 @@ class Config:
         None, "p99 of what the drive may add to the first token, in ms.", above=0, unset="none"
     )
     duration_s: float = setting(180.0, "Time of the mix of requests.", above=0)
+    warm_up_s: float = setting(
+        10.0, "Time of the mix before it is timed: what the fill stored is then that old.", least=0
+    )
     saturation_s: float = setting(30.0, "Time of restores alone, and of stores alone.", above=0)
     prefill_j_per_token: float | None = setting(
         None,
@@ -150,7 +153,7 @@ class Config:
     prefill_j_source: str = setting("", "Where that energy is from; the page prints it.")
     scales: dict[str, Scale] = setting(dict, "Model, capacity and time by scale.")
 
-    def check(self) -> None:
+    def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range, or settings that do not fit."""
         check_settings(self, "workload")
         if self.requests is Source.trace and self.trace is None:

@@ -295,6 +295,7 @@ class Server:
         loop.arrived += 1
         loop.change(now_s, 1)
         loop.latest_s = max(loop.latest_s, now_s - arrived_s)
+        loop.in_system_s += loop.since_start_s(arrived_s, now_s)  # since it was due
         loop.planned_s += request.arrival_s
         if self._requests.is_closed:
             loop.think_s += loop.since_start_s(self._left_s.pop(request.user, 0.0), arrived_s)

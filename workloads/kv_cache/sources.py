@@ -74,7 +74,7 @@ def source_report(source: Requests, capacities: Sequence[int]) -> SourceReport:
     p50, p90, p99 = np.percentile(gaps_s, (50, 90, 99)).tolist() if gaps_s else (None,) * 3
     return SourceReport(
         requests=requests,
-        span_s=None if source.is_closed else end_s - begin_s,
+        span_s=end_s - begin_s,
         references=references,
         input_tokens=input_tokens,
         lru=tuple(cache.point() for cache in caches),

@@ -167,5 +167,5 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 def test_blocks_must_divide_those_of_the_trace() -> None:
     with pytest.raises(ConfigError, match="block_tokens=48 does not divide"):
-        Config(requests=Source.trace, trace="some.jsonl", block_tokens=48).check()
-    Config(requests=Source.trace, trace="some.jsonl", block_tokens=64).check()
+        Config(requests=Source.trace, trace="some.jsonl", block_tokens=48).check("demo")
+    Config(requests=Source.trace, trace="some.jsonl", block_tokens=64).check("demo")

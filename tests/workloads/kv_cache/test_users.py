@@ -26,7 +26,7 @@ CHATBOT = UserType(
 
 def closed(kind: UserType = CHATBOT, **changes: Any) -> Config:
     config = Config(user_types={"some": kind}, **changes)
-    config.check()
+    config.check("demo")
     return config
 
 
@@ -159,7 +159,7 @@ def test_users_are_of_the_types_in_proportion_to_their_shares() -> None:
 
     types = {"one": kind(100, 3), "two": kind(200, 1), "none": kind(300, 0)}
     config = Config(user_types=types, users=8, system_prompts=0)
-    config.check()
+    config.check("demo")
     found = Counter(each.input_tokens for each in Users(config, seed=9).first())
     assert found == {100: 6, 200: 2}
 
@@ -251,5 +251,5 @@ def test_memory_does_not_grow_with_requests() -> None:
 )
 def test_settings_of_users_are_checked(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        replace(closed(), **changes).check()
+        replace(closed(), **changes).check("demo")
     assert sentence in str(raised.value)
