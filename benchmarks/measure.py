@@ -88,20 +88,23 @@ class Comparison:
 
     The first way is wattload's, the second the yardstick; with ``noise`` the yardstick is also
     measured against itself. With ``warm`` each way first runs once unmeasured: fresh memory is slow
-    on a host that allocates it page by page. ``notes`` may grow while the ways run.
+    on a host that allocates it page by page. With ``rounds`` there are so many, however many pairs
+    are requested. ``notes`` may grow while the ways run.
     """
 
     rows: Sequence[Row]
     ways: Mapping[str, Way]
     warm: bool = False
     noise: bool = True
+    rounds: int | None = None
     notes: Sequence[str] = ()
 
     def measure(self, pairs: int) -> list[Result]:
         """Run all ways in turns and return the result of each row."""
         again = dict(zip(_again(self.ways), list(self.ways.values())[1:], strict=False))
         try:
-            runs = rounds({**self.ways, **(again if self.noise else {})}, pairs, warm=self.warm)
+            ways = {**self.ways, **(again if self.noise else {})}
+            runs = rounds(ways, self.rounds or pairs, warm=self.warm)
         except UNAVAILABLE as error:
             return [Result(row=row, missing=str(error)) for row in self.rows]
         return [self._result(row, runs) for row in self.rows]

@@ -189,3 +189,10 @@ def test_noise_replaces_a_verdict(goal: float, sense: str, side: str) -> None:
 
 def test_a_note_of_several_results_stands_once() -> None:
     assert table([result(notes=["`fio`"]), result(notes=["`fio`"])]).count("- `fio`") == 1
+
+
+def test_what_takes_long_is_measured_in_fewer_rounds() -> None:
+    once = Comparison(rows=(RATE,), ways={"ours": rates(1e9)}, rounds=1)
+    (found,) = once.measure(7)
+    assert found.values == [1.0]
+    assert "| 1 GB/s | one round |" in table([found])
