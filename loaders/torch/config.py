@@ -14,6 +14,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.units import compared_bytes
 from wattload.core.workload import PYTORCH, Requirement, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.block_transfers import BlockTransfers, TransferLimits
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
@@ -111,6 +112,27 @@ class Config:
     def sample_path_is_direct(self) -> bool:
         """``False``: ``np.load`` reads through the page cache."""
         return False
+
+    @property
+    def transfers_directly(self) -> bool:
+        return False
+
+    def check_block_transfers(self, limits: TransferLimits, targets: Sequence[Target]) -> None:
+        """Raise ``MissingExtraError`` if PyTorch is not installed."""
+        require_installed(self.requires, user="loader=torch")
+
+    def block_transfer_bytes(self, limits: TransferLimits) -> int:
+        """Return the bytes that each thread reads into, and those that it writes from."""
+        from wattload.loaders.torch.transfers import THREADS
+
+        return 2 * THREADS * limits.largest_bytes
+
+    def block_transfers(
+        self, limits: TransferLimits, targets: Sequence[Target], *, seed: int
+    ) -> BlockTransfers:
+        from wattload.loaders.torch.transfers import TorchTransfers
+
+        return TorchTransfers(limits, seed=seed)
 
 
 def require_shared_memory(config: Config, samples: SampleSet) -> None:
