@@ -25,6 +25,7 @@ from wattload.reports.blocks import (
     row,
 )
 from wattload.reports.charts.bars import ceiling_bars_figure, part_bars_figure, value_bars_figure
+from wattload.reports.charts.points import point_lines_figure
 from wattload.reports.charts.scatter import ArmScatter, arms_scatter_figure, make_scatter
 from wattload.reports.charts.steps import (
     curves_figure,
@@ -48,6 +49,7 @@ from wattload.results.shapes import (
     Note,
     Offsets,
     PartBars,
+    PointLines,
     Row,
     Shape,
     Sheet,
@@ -246,6 +248,7 @@ _DRAWN: Mapping[type, Callable[[Any, Sequence[Track]], Figure | None]] = {
     Curves: lambda chart, _: curves_figure(chart),
     SupplyPanels: supply_figure,
     StepLines: lambda chart, _: step_lines_figure(chart),
+    PointLines: lambda chart, _: point_lines_figure(chart),
     Offsets: _offsets,
 }
 """How each shape is drawn, with the tracks of the page."""

@@ -153,7 +153,9 @@ def _other_parts(question: Question, point: ShownPoint, phase: str) -> Iterator[
         found = (
             row
             for row in rows
-            if row.quantity.headline and row.quantity.unit is unit and row.quantity.phase == name
+            if row.quantity.headline
+            and row.quantity.better != "neither"
+            and (row.quantity.unit, row.quantity.phase) == (unit, name)
         )
         if name != phase:
             yield from itertools.islice(found, 1)

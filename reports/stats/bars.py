@@ -292,8 +292,9 @@ def shown_point(subject: Subject, group: Group) -> ShownPoint:
     )
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
-    energy_phase = ALL_PHASES if f"{IN_WINDOW}, {ALL_PHASES}" in rows else phase
     joule = view_named(group.workload).joule
+    is_of_all = joule is None and f"{IN_WINDOW}, {ALL_PHASES}" in rows
+    energy_phase = ALL_PHASES if is_of_all else phase
     in_window = "rate per watt" if joule is None else per_joule(joule, is_for_work=False)
     for_work = PER_BYTE if joule is None else per_joule(joule, is_for_work=True)
     of_phase = [row for row in rows.values() if row.quantity.phase == energy_phase]

@@ -196,7 +196,7 @@ def quantities(record: RunRecord) -> dict[str, tuple[Quantity, RunFigure]]:
     parts = {phase.name for phase in timed_parts(record)}
     view = view_of(record)
     if view.is_fixed_time:
-        parts |= {phase.name for phase in leading(record)}
+        parts |= {energies.ALL_PHASES, *(phase.name for phase in leading(record))}
     for energy in (*evidence.values(), *([whole] if whole else [])):
         made = _energy(energy, view.joule, is_part=energy.phase in parts)
         found.update({quantity.key: (quantity, figure) for quantity, figure in made})
@@ -277,7 +277,7 @@ def _energy(
     )
     watts = (energy.mean_w, energy.lower_w, energy.upper_w)
     yield from _figure(energy, "mean power", Unit.WATTS, "neither", watts)
-    if joule is not None and (energy.amount is not None or not energy.moved_bytes):
+    if joule is not None:
         for value, is_for_work in ((energy.amount_per_j, False), (energy.work_amount_per_j, True)):
             yield from _figure(
                 energy,

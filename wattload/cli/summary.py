@@ -245,9 +245,13 @@ def _cpu(record: RunRecord, phases: Sequence[Phase]) -> str:
 
 
 def energy_lines(record: RunRecord) -> Iterator[Line]:
-    """Yield the energy of the run, or of each phase if phases share time."""
-    whole = whole_energy(record)
-    energies = [whole] if whole is not None else phase_energies(record)
+    """Yield the energy of the run, or of each phase if phases share time.
+
+    It follows that of a phase which has what a joule pays for.
+    """
+    whole, energies = whole_energy(record), [*phase_energies(record)]
+    if whole is not None:
+        energies = [*(each for each in energies if each.amount is not None), whole]
     if not energies or not any(each.energy_j or each.upper_j for each in energies):
         yield Line("energy", f"{NOT_MEASURED} ({_why(record, energies)})")
     else:

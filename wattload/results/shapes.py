@@ -273,6 +273,34 @@ class Curves(Chart):
     same: str = ""
 
 
+@dataclass(frozen=True)
+class PointLine:
+    """Points of an arm, (n,) each, from left to right; ``None`` where there is no value."""
+
+    letter: str
+    title: str
+    xs: Sequence[float]
+    ys: Sequence[float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointLines(Chart):
+    """Measured points of all arms on one pair of axes, which lines connect.
+
+    ``what`` is the quantity, over ``over`` in ``over_unit``. ``limit`` is a value that is drawn
+    across. Points without a value are hollow marks at the top, called ``gap``. The lower axis is
+    logarithmic if its ends are far apart.
+    """
+
+    what: str
+    unit: Unit
+    over: str
+    over_unit: Unit
+    lines: Sequence[PointLine]
+    limit: float | None = None
+    gap: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Supply:
     """Bytes per second of a drive between edges, (n + 1,) in ns on the run's monotonic clock."""
@@ -295,7 +323,7 @@ class SupplyPanels(Chart):
 
 Shape = (
     Note | Title | Text | Grid | Sheet | Group | PartBars | ValueBars | Offsets | CeilingBars
-    | StepPanels | Curves | SupplyPanels | StepLines | Row
+    | StepPanels | Curves | SupplyPanels | StepLines | PointLines | Row
 )  # fmt: skip
 
 Arm = TypeVar("Arm")

@@ -231,8 +231,6 @@ class KvCache:
             pieces=job.geometry.pieces,
             mla=job.geometry.mla,
             capacity_blocks=job.capacity,
-            drive_bytes=None,
-            mount_options="",
             reads_directly=self._loader.transfers_directly,
             counts={name: tally.counts() for name, tally in tallies.items()},
             times=tuple(server.times.times(job.geometry.moved_piece_bytes)),

@@ -55,6 +55,7 @@ class KvSettings(Settings):
     """The settings of the workload that are read here."""
 
     model: str
+    bytes_per_token: int | None
     kv_dtype_bytes: int
     block_tokens: int
     tp: int
@@ -185,8 +186,6 @@ class KvFacts(Facts):
     pieces: int = fact("extents of a block", ge=1)
     mla: str = fact("empty, or how ranks hold the latent vector: replicated or once")
     capacity_blocks: int = fact("blocks that the drive tier holds", ge=1)
-    drive_bytes: int | None = fact("capacity of the drives; None if unknown", "B")
-    mount_options: str = fact("of the file system: discard decides write amplification")
     reads_directly: bool = fact("whether reads bypass the page cache")
     counts: dict[str, Counts] = fact("by phase")
     times: tuple[Times, ...] = fact("of the steady phase; the first row is of all requests")
@@ -201,10 +200,6 @@ class KvFacts(Facts):
     logic_blocks_per_s: float | None = fact(
         "blocks that the requests' logic handles without a drive", "1/s"
     )
-
-    @property
-    def tokens_of_block(self) -> int:
-        return self.settings.block_tokens
 
     def in_phase(self, phase: str) -> Counts | None:
         return self.counts.get(phase)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from wattload.core.power import Scope
-from wattload.core.record.energy import WrittenRecord
 from wattload.core.steady import SteadyVerdict
 from wattload.core.units import Unit
+from wattload.results.amplification import amplification, media_bytes
 from wattload.results.facts import divided
 from wattload.results.quantity import (
     MISSING,
@@ -152,25 +152,6 @@ def _window(run: Written) -> Word:
     return Word(with_unit(" to ".join(ends), scale), remark=f"{number(writes, 3)} drive writes")
 
 
-def _counted(run: Written) -> list[WrittenRecord]:
-    return [each for each in run.record.power.written if each.phase == measured_phase(run)]
-
-
-def _media_bytes(run: Written) -> int | None:
-    media = [each.media_written_bytes for each in _counted(run)]
-    return sum(filter(None, media)) if media and None not in media else None
-
-
-def _amplification(run: Written) -> Word:
-    """Return media bytes ÷ host bytes of all drives in the window, or why they are unknown."""
-    counted, media_bytes = _counted(run), _media_bytes(run)
-    host = [each.host_written_bytes for each in counted]
-    if media_bytes is None or None in host:
-        reasons = (reason for each in counted for reason in each.missing.values())
-        return Word(MISSING, remark=next(reasons, ""))
-    return Word(number(divided(media_bytes, sum(filter(None, host))), 3))
-
-
 def _energy(written: Callable[[Written], int | None]) -> Callable[[Written], Word]:
     """Return the cell of the window's energy per byte written."""
 
@@ -203,12 +184,15 @@ _CELLS: Sequence[tuple[str, Callable[[Written], Word]]] = (
     ("steady window", _window),
     ("fresh \u00f7 steady", lambda run: Word(number(fresh_over_steady(run), 3))),
     ("slowest second", _rate(_slowest)),
-    ("write amplification", _amplification),
+    ("write amplification", lambda run: amplification(run, measured_phase(run))),
     (
         "energy in the window per GB from the host",
         _energy(lambda run: written_bytes(run, measured_phase(run))),
     ),
-    ("energy in the window per GB on the media", _energy(_media_bytes)),
+    (
+        "energy in the window per GB on the media",
+        _energy(lambda run: media_bytes(run, measured_phase(run))),
+    ),
     ("p99.99 latency", _latency("p9999_s")),
     ("p99.999 latency", _latency("p99999_s")),
 )
