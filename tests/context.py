@@ -24,7 +24,7 @@ from wattload.run.ranks import LocalCommunicator
 if TYPE_CHECKING:
     from wattload.run.progress import Board
     from wattload.session.schedule import SessionPosition
-    from wattload.session.search_result import Measurement, SearchResult
+    from wattload.session.search_result import Measurement, SearchOutcome
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -59,7 +59,7 @@ class NoReporter:
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         pass
 
-    def search_finished(self, result: SearchResult, path: Path, journal: Path, host: str) -> None:
+    def search_finished(self, result: SearchOutcome, path: Path, journal: Path, host: str) -> None:
         pass
 
 

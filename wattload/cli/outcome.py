@@ -15,7 +15,13 @@ from wattload.core.host_paths import on_host
 from wattload.core.record.file import RECORD_FILE
 from wattload.core.units import format_percent, format_rate, format_seconds
 from wattload.results.quantity import MISSING, counted
-from wattload.session.search_result import Measurement, Pooled, SearchResult, percent
+from wattload.session.search_result import (
+    Measurement,
+    Pooled,
+    SearchOutcome,
+    SearchResult,
+    percent,
+)
 
 if TYPE_CHECKING:
     from wattload.run.progress import Board
@@ -89,7 +95,7 @@ class Printer:
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
         self.note(run_line(run, threshold, reused=reused))
 
-    def search_finished(self, result: SearchResult, path: Path, journal: Path, host: str) -> None:
+    def search_finished(self, result: SearchOutcome, path: Path, journal: Path, host: str) -> None:
         if self._as_json:
             print(json.dumps(result.model_dump(mode="json")))
         else:
@@ -124,10 +130,10 @@ def run_line(run: Measurement, threshold: float, *, reused: bool) -> str:
     )
 
 
-def print_result(result: SearchResult, path: Path, journal: Path, host: str) -> None:
-    """Print the result of a search to standard output: the table, the sentence and the notes.
+def print_result(result: SearchOutcome, path: Path, journal: Path, host: str) -> None:
+    """Print the result of a search to standard output: the sentence and the notes.
 
-    ``host`` has the files, in a search over several hosts.
+    A table is of accelerators only. ``host`` has the files, in a search over several hosts.
     """
     from rich.table import Table
     from rich.text import Text
@@ -139,9 +145,10 @@ def print_result(result: SearchResult, path: Path, journal: Path, host: str) -> 
     for number, column in enumerate(SEARCH_COLUMNS):
         is_last = number == len(SEARCH_COLUMNS) - 1
         table.add_column(column, justify="left" if is_last else "right", no_wrap=True)
-    for count in result.counts:
-        table.add_row(*_cells(count))
-    console.print(table)
+    if isinstance(result, SearchResult):
+        for count in result.counts:
+            table.add_row(*_cells(count))
+        console.print(table)
     console.print(Text(result.sentence, style="bold"))
     for note in result.notes:
         console.print(Text(f"  {note}", style="yellow"))

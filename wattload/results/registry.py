@@ -19,6 +19,7 @@ from typing import Any, Generic
 from wattload.results.checks import CheckSource, Observed
 from wattload.results.facts import F
 from wattload.results.figures import FigureSource
+from wattload.results.knee import Knee
 from wattload.results.tables import TraceTable
 from wattload.results.view import View
 
@@ -30,7 +31,8 @@ _PACKAGE = "wattload.results"
 class Results(Generic[F]):
     """The results of a workload: facts, figures, checks, tables, and how they are shown.
 
-    ``checks`` follow from the facts, ``observed`` are stored by the run.
+    ``checks`` follow from the facts, ``observed`` are stored by the run. ``knee`` is what
+    ``sweep=knee`` searches for, ``None`` if there is none.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Results(Generic[F]):
     checks: tuple[CheckSource[F], ...] = ()
     observed: tuple[Observed[F], ...] = ()
     tables: tuple[TraceTable, ...] = ()
+    knee: Knee | None = None
     view: View[F] = field(default_factory=View)
 
 

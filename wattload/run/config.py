@@ -21,7 +21,7 @@ from wattload.core.storage.targets import Target, TargetKind, resolve_targets
 from wattload.core.workload import MAX_ACCELERATORS, Accelerator
 
 TARGET_VARIABLE = "WATTLOAD_TARGET"
-SWEEPS = ("none", "accelerators")
+SWEEPS = ("none", "accelerators", "knee")
 TARGET_KINDS = ("directory", "block")
 INTERLEAVES = ("none", "abba", "aa")
 MOST_REPEATS = 10_000
@@ -133,9 +133,10 @@ class ScaleConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SweepConfig:
-    """Which runs one command makes: one (``none``), or a search for the most ``accelerators``.
+    """Which runs one command makes: one (``none``), or a search.
 
-    Accelerators are counted over all ranks; ``start=1`` means one per rank.
+    It is for the most ``accelerators``, counted over all ranks, where ``start=1`` means one per
+    rank, or for the ``knee``: the largest load at which a workload keeps within its limit.
     """
 
     name: str = setting("none", "Selected by sweep=NAME.", choices=SWEEPS)
@@ -149,7 +150,7 @@ class SweepConfig:
         unset="the workload's published threshold",
     )
     confirmations: int = setting(
-        1, "More runs of the count that was found, and of the next one.", least=0, most=MOST_REPEATS
+        1, "More runs of what a search found, and of the next value.", least=0, most=MOST_REPEATS
     )
 
     @property

@@ -7,16 +7,20 @@ and the first that failed. A journal lets an interrupted search resume.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from wattload.core.errors import CHECK_FAILED, ConfigError, TargetError
 from wattload.core.files import FOLDER_MODE, open_folder
-from wattload.core.record.run import Comparison
+from wattload.core.record.run import Comparison, RunRecord
 from wattload.results.reading import read_judged
 from wattload.run.compose import compose, workload_class
 from wattload.run.config import RunConfig, override_of
+from wattload.run.config_folders import key_of
 from wattload.run.lifecycle import preview_run
 from wattload.run.process import ProcessContext
 from wattload.session.schedule import (
@@ -28,7 +32,15 @@ from wattload.session.schedule import (
     keyed_on_all_hosts,
     point_key,
 )
-from wattload.session.search_result import Measurement, Question, SearchResult, conclude, measured
+from wattload.session.search_result import (
+    Measurement,
+    Question,
+    SearchOutcome,
+    conclude,
+    measured,
+)
+
+M = TypeVar("M")
 
 RESULT_FILE = "result.json"
 _SET_BY_SEARCH = ("label", "seed", "accelerator.count")
@@ -69,7 +81,7 @@ def plan_search(overrides: Sequence[str], ranks: int, memory_bytes: int) -> Sear
             counts, the data set does not fit, or an override sets what the search sets itself.
     """
     config, _ = compose(overrides)
-    keys = [_key(text) for text in overrides]
+    keys = [key_of(text) for text in overrides]
     _check_overrides(config, keys)
     question = _question(config, ranks)
     counts = range(ranks, question.maximum + 1, ranks)
@@ -82,11 +94,7 @@ def plan_search(overrides: Sequence[str], ranks: int, memory_bytes: int) -> Sear
     own = {*_SET_BY_SEARCH, *(f"workload.{name}" for of in settings.values() for name in of)}
     plan = SearchPlan(
         question=question,
-        user_overrides=tuple(
-            text
-            for text, key in zip(overrides, keys, strict=True)
-            if key not in own and key.partition(".")[0] != "sweep"
-        ),
+        user_overrides=overrides_without(overrides, own),
         label=config.label,
         seed=config.seed,
         settings=settings,
@@ -95,8 +103,10 @@ def plan_search(overrides: Sequence[str], ranks: int, memory_bytes: int) -> Sear
     return plan
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
+def overrides_without(overrides: Sequence[str], own: Collection[str]) -> tuple[str, ...]:
+    """Return the overrides without the keys that a search sets itself, and without its settings."""
+    keys = [(text, key_of(text)) for text in overrides]
+    return tuple(text for text, key in keys if key not in own and not key.startswith("sweep"))
 
 
 def _check_overrides(config: RunConfig, keys: Sequence[str]) -> None:
@@ -110,6 +120,10 @@ def _check_overrides(config: RunConfig, keys: Sequence[str]) -> None:
             f"accelerator.count={config.accelerator.count} can't be combined with "
             f"sweep={config.sweep.name}, which sets it; limit it with sweep.start and sweep.maximum"
         )
+    refuse_repeats(config)
+
+
+def refuse_repeats(config: RunConfig) -> None:
     if config.repeat > 1:
         raise ConfigError(
             f"repeat={config.repeat} can't be combined with sweep={config.sweep.name}; "
@@ -173,7 +187,7 @@ class Trials:
 
 
 def largest_held(
-    trials: Trials, *, start: int, maximum: int, confirmations: int = 1
+    trials: Trials, *, start: int, maximum: int, confirmations: int = 1, step: int | None = None
 ) -> Generator[Step, None, int]:
     """Yield the runs of a search and return the largest count that holds, 0 if none does.
 
@@ -186,8 +200,9 @@ def largest_held(
         start: the first count to try, 1 or more.
         maximum: the largest count to try.
         confirmations: further runs of the result and of the count above it.
+        step: what is added to a count that holds, until one fails; ``None`` doubles it.
     """
-    low, high = yield from _bracket(trials, start, maximum)
+    low, high = yield from _bracket(trials, start, maximum, step)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if (yield from trials.holds(middle)) else (low, middle)
@@ -200,27 +215,95 @@ def largest_held(
     return low
 
 
-def _bracket(trials: Trials, start: int, maximum: int) -> Generator[Step, None, tuple[int, int]]:
+def _bracket(
+    trials: Trials, start: int, maximum: int, step: int | None
+) -> Generator[Step, None, tuple[int, int]]:
     """Return a count that held (0 if none did) and one that failed (maximum + 1 if none did)."""
     low, count = 0, start
     while (yield from trials.holds(count)):
         if count == maximum:
             return maximum, maximum + 1
-        low, count = count, min(2 * count, maximum)
+        low, count = count, min(count + (step or count), maximum)
     return low, count
 
 
-class _UntrustedRunError(Exception):
+class UntrustedRunError(Exception):
     """A run whose figures can't be used: one of its checks failed, or it has no utilisation."""
 
 
-class AcceleratorSearch(Schedule):
+class Search(Schedule):
     """The runs of a search; each follows from the results of those before it.
 
-    An interrupted search resumes when the same command is run again.
+    An interrupted search resumes when the same command is run again. ``identity`` tells a search
+    from others in the same folder. ``found`` is the result, ``None`` without one.
     """
 
     journal: SessionJournal
+
+    def __init__(
+        self,
+        process: ProcessContext,
+        overrides: Sequence[str],
+        reporter: SessionReporter,
+        identity: Sequence[str],
+    ) -> None:
+        self._process = process
+        self._reporter = reporter
+        self._command = ("wattload", "run", *overrides)
+        key = hashlib.sha256("\x1f".join(("search", *identity)).encode()).hexdigest()[:8]
+        runs = Path(compose(overrides)[0].runs)
+        self._folder = runs / f"search-{key}"
+        self.journal = SessionJournal(runs, key, self._folder / "journal.jsonl")
+        self._order = 0
+        self.found: int | None = None
+
+    def steps(self) -> Iterator[Step]:
+        """Yield runs until the result is confirmed or one of them can't be used."""
+        with suppress(UntrustedRunError):
+            self.found = yield from self._search()
+
+    @abstractmethod
+    def _search(self) -> Generator[Step, None, int]:
+        """Yield runs and return the largest count that holds, 0 if none does."""
+
+    def measure(
+        self,
+        overrides: tuple[str, ...],
+        repetition: int,
+        name: str,
+        read: Callable[[RunRecord], M],
+    ) -> Generator[Step, None, tuple[M, bool]]:
+        """Yield a run; return what is read from its record, and whether it was finished earlier."""
+        point = Point(overrides, repetition, point_key(*compose(overrides), repetition), name=name)
+        step = Step(
+            point=keyed_on_all_hosts([point], self._process)[0],
+            comparison=Comparison(
+                session_id=self.journal.session_id,
+                arm="",
+                block=repetition,
+                order=self._order,
+            ),
+            calibrates=not self._order,
+        )
+        self._order += 1
+        yield step
+        found = self._process.communicator.broadcast(
+            read(read_judged(step.folder).record) if step.folder else None
+        )
+        assert found is not None  # rank 0 has made the run or found its record
+        return found, step.reused
+
+    def finish(self, result: SearchOutcome) -> int:
+        """Store and report the result; returns 3 if a failed check ended the search, else 0."""
+        if self._process.is_root:
+            path = _write(result, self._folder)
+            host = self._process.record_host
+            self._reporter.search_finished(result, path, self.journal.path, host)
+        return CHECK_FAILED if result.verdict == "invalid" else 0
+
+
+class AcceleratorSearch(Search):
+    """The runs of a search for accelerators."""
 
     def __init__(
         self, process: ProcessContext, overrides: Sequence[str], reporter: SessionReporter
@@ -230,18 +313,11 @@ class AcceleratorSearch(Schedule):
         Raises:
             ConfigError: what ``plan_search`` refuses.
         """
-        self._process = process
-        self._reporter = reporter
-        self._command = ("wattload", "run", *overrides)
         ranks, memory_bytes = process.communicator.world_size, process.hosts_memory_bytes
         self._plan = process.on_all_ranks(lambda: plan_search(overrides, ranks, memory_bytes))
-        user_overrides = ("search", *self._plan.user_overrides, self._plan.label)
-        key = hashlib.sha256("\x1f".join(user_overrides).encode()).hexdigest()[:8]
-        runs = Path(compose(overrides)[0].runs)
-        self._folder = runs / f"search-{key}"
-        self.journal = SessionJournal(runs, key, self._folder / "journal.jsonl")
+        identity = (*self._plan.user_overrides, self._plan.label)
+        super().__init__(process, overrides, reporter, identity)
         self._runs: list[Measurement] = []
-        self._found: int | None = None
 
     def begin(self, process: ProcessContext, done: Mapping[str, Path]) -> None:
         """Refuse a search whose largest data set or buffers do not fit."""
@@ -257,49 +333,30 @@ class AcceleratorSearch(Schedule):
             f"{self._plan.settings[maximum]['file_count']} files"
         )
 
-    def steps(self) -> Iterator[Step]:
-        """Yield runs until the result is confirmed or one of them can't be used."""
+    def _search(self) -> Generator[Step, None, int]:
         question = self._plan.question
         unit = question.unit
-        trials = Trials(lambda count, repetition: self._trial(count * unit, repetition))
-        try:
-            found = yield from largest_held(
-                trials,
-                start=question.start // unit,
-                maximum=question.maximum // unit,
-                confirmations=question.confirmations,
-            )
-        except _UntrustedRunError:
-            return
-        self._found = found * unit
+        found = yield from largest_held(
+            Trials(lambda count, repetition: self._trial(count * unit, repetition)),
+            start=question.start // unit,
+            maximum=question.maximum // unit,
+            confirmations=question.confirmations,
+        )
+        return found * unit
 
     def _trial(self, accelerators: int, repetition: int) -> Trial:
-        overrides = self._plan.point(accelerators, repetition)
-        key = point_key(*compose(overrides), repetition)
-        point = Point(overrides, repetition, key, name=f"{accelerators} accelerators")
-        step = Step(
-            point=keyed_on_all_hosts([point], self._process)[0],
-            comparison=Comparison(
-                session_id=self.journal.session_id,
-                arm="",
-                block=repetition,
-                order=len(self._runs),
-            ),
-            calibrates=not self._runs,
+        run, reused = yield from self.measure(
+            self._plan.point(accelerators, repetition),
+            repetition,
+            f"{accelerators} accelerators",
+            lambda record: measured(record, accelerators, repetition),
         )
-        yield step
-        run = self._process.communicator.broadcast(
-            measured(read_judged(step.folder).record, accelerators, repetition)
-            if step.folder
-            else None
-        )
-        assert run is not None  # rank 0 has made the run or found its record
         self._runs.append(run)
         threshold = self._plan.question.threshold
         if self._process.is_root:
-            self._reporter.trial_finished(run, threshold, reused=step.reused)
+            self._reporter.trial_finished(run, threshold, reused=reused)
         if run.faults or run.au is None:
-            raise _UntrustedRunError
+            raise UntrustedRunError
         return run.holds(threshold)
 
     def conclude(self) -> int:
@@ -307,18 +364,14 @@ class AcceleratorSearch(Schedule):
         result = conclude(
             self._plan.question,
             self._runs,
-            self._found,
+            self.found,
             session_id=self.journal.session_id,
             command=self._command,
         )
-        if self._process.is_root:
-            path = _write(result, self._folder)
-            host = self._process.record_host
-            self._reporter.search_finished(result, path, self.journal.path, host)
-        return CHECK_FAILED if result.verdict == "invalid" else 0
+        return self.finish(result)
 
 
-def _write(result: SearchResult, folder: Path) -> Path:
+def _write(result: SearchOutcome, folder: Path) -> Path:
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     with open_folder(folder) as own:
         own.write(RESULT_FILE, result.model_dump_json(indent=1) + "\n")

@@ -35,6 +35,7 @@ from wattload.session.forecast import (
     require_possible,
 )
 from wattload.session.interleaving import Interleaving, plan_turns
+from wattload.session.knee_search import KneeSearch
 from wattload.session.schedule import (
     Outlook,
     Pace,
@@ -58,7 +59,7 @@ def generate(overrides: Sequence[str], reporter: Reporter) -> DataRecord | None:
     config, _ = compose(overrides)
     with unsampled_process(config, reporter) as process:
         composed = overrides
-        if config.sweep.searches:
+        if config.sweep.name == "accelerators":  # how much data it needs depends on their number
             ranks, memory_bytes = process.communicator.world_size, process.hosts_memory_bytes
             plan = process.on_all_ranks(lambda: plan_search(overrides, ranks, memory_bytes))
             composed = plan.widest()
@@ -196,7 +197,10 @@ def _read(
     searches = [config.sweep.searches for config, _ in composed]
     if all(searches):
         return first, lambda process: (
-            AcceleratorSearch(process, combination, reporter) for combination in combinations
+            (KneeSearch if config.sweep.name == "knee" else AcceleratorSearch)(
+                process, combination, reporter
+            )
+            for combination, (config, _) in zip(combinations, composed, strict=True)
         )
     if any(searches):
         raise ConfigError("some of the runs are searches and some are not; give sweep= one value")

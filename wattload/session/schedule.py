@@ -35,7 +35,7 @@ from wattload.run.compose import require_target_kind
 from wattload.run.config import RunConfig
 from wattload.run.process import ProcessContext, Reporter
 from wattload.session.axes import GROUPS
-from wattload.session.search_result import Measurement, SearchResult
+from wattload.session.search_result import Measurement, SearchOutcome
 
 ARMS = 2
 """What a verdict is between."""
@@ -275,10 +275,10 @@ class SessionReporter(Reporter, Protocol):
         ...
 
     def trial_finished(self, run: Measurement, threshold: float, *, reused: bool) -> None:
-        """Show what one run of a search measured."""
+        """Show what one run of a search for accelerators measured."""
         ...
 
-    def search_finished(self, result: SearchResult, path: Path, journal: Path, host: str) -> None:
+    def search_finished(self, result: SearchOutcome, path: Path, journal: Path, host: str) -> None:
         """Show the result of a search, stored in ``path``; ``journal`` lists its runs.
 
         ``host`` has both, in a search over several hosts.

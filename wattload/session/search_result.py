@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from wattload.core.base_models import Frozen, Observed
 from wattload.core.checks.conditions import AU_DLIO, AU_NOMINAL, CEILING_FACTOR
@@ -18,6 +18,8 @@ RATE, SAMPLES, CEILING = "read_bytes_per_s", "samples_per_s", "harness_ceiling_b
 Verdict = Literal["found", "at_least", "none_holds", "unproved", "invalid"]
 
 Limit = Literal["target", "host", "maximum", "unknown"]
+
+V = TypeVar("V", int, float)
 
 
 class Question(Frozen):
@@ -86,26 +88,35 @@ class Pooled(Frozen):
     drive_w: float | None
 
 
-class SearchResult(Frozen):
-    """The score as MLPerf defines it: the most accelerators that hold, and the throughput there.
+class SearchOutcome(Frozen):
+    """What the results of all searches have in common.
 
-    ``at`` has the runs of the result together, and ``above`` those of the next count;
-    ``limited_by`` is what limited that one. The verdict ``invalid`` means that a failed check ended
-    the search, ``unproved`` that a run of the result lacks a mandatory check. Neither is a score.
+    The verdict ``invalid`` means that a failed check ended the search, ``unproved`` that a run of
+    the result lacks a mandatory check.
     """
 
     schema_version: Literal[1] = 1
-    search: Literal["accelerators"] = "accelerators"
     session_id: str
     command: tuple[str, ...]
-    question: Question
     verdict: Verdict
+    sentence: str
+    notes: tuple[str, ...]
+
+
+class SearchResult(SearchOutcome):
+    """The score as MLPerf defines it: the most accelerators that hold, and the throughput there.
+
+    ``at`` has the runs of the result together, and ``above`` those of the next count;
+    ``limited_by`` is what limited that one. With the verdicts ``invalid`` and ``unproved`` there is
+    no score.
+    """
+
+    search: Literal["accelerators"] = "accelerators"
+    question: Question
     accelerators: int | None
     limited_by: Limit
     at: Pooled | None
     above: Pooled | None
-    sentence: str
-    notes: tuple[str, ...]
     counts: tuple[Pooled, ...]
     runs: tuple[Measurement, ...]
 
@@ -265,7 +276,7 @@ def _notes(
         )
 
 
-def doubts(held: Mapping[int, list[bool]]) -> Iterator[str]:
+def doubts(held: Mapping[V, list[bool]], unit: str = "accelerators") -> Iterator[str]:
     """Yield a sentence for each result that a falling curve without noise can't have.
 
     ``held`` has, for each count, whether each of its runs held.
@@ -274,14 +285,14 @@ def doubts(held: Mapping[int, list[bool]]) -> Iterator[str]:
         runs = held[count]
         if len(set(runs)) > 1:
             yield (
-                f"The runs with {count} accelerators disagree: {sum(runs)} of {len(runs)} held. "
+                f"The runs with {count:g} {unit} disagree: {sum(runs)} of {len(runs)} held. "
                 "This count is on the edge and does not count as held."
             )
     for smaller in sorted(held):
         larger = max((count for count in held if count > smaller and all(held[count])), default=0)
         if larger and not all(held[smaller]):
             yield (
-                f"Not monotone: {smaller} accelerators failed although {larger} held. The result "
+                f"Not monotone: {smaller:g} {unit} failed although {larger:g} held. The result "
                 "is the largest confirmed number below the first failure on the way up."
             )
 
@@ -317,17 +328,22 @@ def measured(record: RunRecord, accelerators: int, repetition: int) -> Measureme
         seconds=_seconds(record),
         drive_w=watts,
         drive_w_evidence=evidence,
-        faults=tuple(f"{c.name}: {c.sentence}" for c in record.checks if c.fails_run),
-        unproved=tuple(_unproved(record)),
+        faults=faults_of(record),
+        unproved=unproved_of(record),
         missing=missing,
         **fields,
     )
 
 
-def _unproved(record: RunRecord) -> Iterator[str]:
-    for check in record.checks:
-        if check.bars_verdict and not check.is_of_power:
-            yield f"{check.name}: {check.sentence}"
+def faults_of(record: RunRecord) -> tuple[str, ...]:
+    """Return the checks that failed, in words."""
+    return tuple(f"{c.name}: {c.sentence}" for c in record.checks if c.fails_run)
+
+
+def unproved_of(record: RunRecord) -> tuple[str, ...]:
+    """Return the mandatory checks that were not made, in words, without those of power."""
+    checks = (c for c in record.checks if c.bars_verdict and not c.is_of_power)
+    return tuple(f"{c.name}: {c.sentence}" for c in checks)
 
 
 def _timed_phase(record: RunRecord) -> str:
