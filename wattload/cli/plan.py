@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from wattload.cli.checkpoint_plan import (
@@ -29,11 +30,12 @@ from wattload.core.units import (
     Unit,
     format_bytes,
     format_percent,
+    format_rate,
     format_seconds,
 )
-from wattload.core.workload import WorkloadPlan
+from wattload.core.workload import Outline, WorkloadPlan
 from wattload.results.quantity import counted, quantity
-from wattload.run.compose import workload_class
+from wattload.run.compose import compose, lacks_target, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.config_groups import groups, options
 from wattload.run.preflight import (
@@ -113,28 +115,31 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     given = settings_in(own)
     rate, power_w = number_in(given, "rate"), number_in(given, "power_w")
     overrides = [f"workload={arguments.workload}", *overrides]
+    if lacks_target(overrides) and _prints_outline(arguments, overrides, rate, power_w):
+        return 0
     preview = plan_run(overrides, Printer())
     if preview is None:
         return 0
     config, targets, plan, drives = preview.config, preview.targets, preview.plan, preview.drives
     estimated = RunTime.of(plan, rate * 1e9) if rate is not None else None
+    meant = _at_rate(config, rate, power_w)
     if arguments.json:
         seconds = asdict(estimated) if estimated else None
         lacking = {str(t.path): lacking_bytes(t, plan, len(targets)) for t in targets}
         document = {**asdict(plan), "lacking_bytes": lacking, "time": seconds, "power_w": power_w}
         document["load"] = {"name": config.load.name, "expected_s": config.load.expected_s}
         document["hosts"] = preview.hosts
+        document |= meant.figures
         if drives:
             document["drives"] = [
                 drive_document(target, drives[target.index], plan) for target in targets
             ]
         print(json.dumps(document, indent=1))
     else:
-        loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
-        print(line("run", f"{arguments.workload}{loader}, scale {config.scale.name}"))
+        print(_run_line(config, arguments.workload))
         hosts = [line("hosts", preview.hosts)] if preview.hosts else []
         lines = run_lines(targets, plan, estimated, power_w, preview.shares)
-        print("\n".join([*hosts, *lines]))
+        print("\n".join([*hosts, *lines, *starmap(line, meant.lines)]))
         if config.load.expected_s:
             print(line("load", _load_text(config)))
         if waits := waits_text(config.power, targets):
@@ -146,6 +151,41 @@ def _plan_run(arguments: argparse.Namespace) -> int:
             print(line("run it", raw_command(config, overrides, targets, drives, plan)))
     require_possible(preview)
     return 0
+
+
+def _prints_outline(
+    arguments: argparse.Namespace,
+    overrides: Sequence[str],
+    rate: float | None,
+    power_w: float | None,
+) -> bool:
+    """Print what a workload says of its runs without a target; return whether it says anything."""
+    config, _ = compose([*overrides, "target.path=."])  # nothing looks at it
+    outlined = getattr(workload_class(config), "outline", None)
+    if outlined is None:
+        return False
+    outline, meant = outlined(config.workload, seed=config.seed), _at_rate(config, rate, power_w)
+    if arguments.json:
+        print(json.dumps({**outline.figures, **meant.figures}, indent=1))
+        return True
+    given = "not given; add rate=GB/s" if rate is None else f"{format_rate(rate * 1e9)}, given"
+    lines = (*outline.lines, ("rate", given), *meant.lines)
+    print("\n".join([_run_line(config, arguments.workload), *starmap(line, lines)]))
+    return True
+
+
+def _at_rate(config: RunConfig, rate: float | None, power_w: float | None) -> Outline:
+    """Return what a rate in GB/s and a power mean for a workload; empty if it does not say."""
+    at_rate = getattr(workload_class(config), "at_rate", None)
+    if at_rate is None or rate is None:
+        return Outline(lines=(), figures={})
+    found: Outline = at_rate(config.workload, rate_bytes_per_s=rate * 1e9, power_w=power_w)
+    return found
+
+
+def _run_line(config: RunConfig, workload: str) -> str:
+    loader = f", loader {config.loader.name}" if workload_class(config).needs else ""
+    return line("run", f"{workload}{loader}, scale {config.scale.name}")
 
 
 def require_possible(preview: Preview) -> None:

@@ -375,6 +375,17 @@ class WorkloadPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What arithmetic says of a run, without a target: lines of a preview, and their figures.
+
+    A line is a word and a text, as in ``WorkloadPlan``.
+    """
+
+    lines: tuple[tuple[str, str], ...]
+    figures: Mapping[str, float | int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The results of a workload's run. Rank 0's are kept, except latencies and traced operations.
 
@@ -496,7 +507,9 @@ class Workload(Protocol):
 
     A workload that also runs on other targets than directories has them in an attribute
     ``target_kinds``. One whose ``prepare`` must be followed by ``run`` without a rest has a true
-    ``prepares_last``: idle power is then measured before it.
+    ``prepares_last``: idle power is then measured before it. One that can be planned without a
+    target has static methods that return an ``Outline``: ``outline(config, seed=)`` of what a run
+    takes, and ``at_rate(config, rate_bytes_per_s=, power_w=)`` of what a rate and a power mean.
     """
 
     name: ClassVar[str]

@@ -91,6 +91,13 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
     return typed, {str(key): value for key, value in config_values.items()}
 
 
+def lacks_target(overrides: Sequence[str]) -> bool:
+    """Return whether neither the overrides, a file of theirs nor the environment has a target."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.is_missing(composition(overrides).config.target, "path")
+
+
 def composition(overrides: Sequence[str]) -> Composed:
     """Return what the overrides compose, values not resolved and not checked against each other.
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
-from wattload.core.units import GB, MILLI, format_bytes, format_percent
+from wattload.core.units import MILLI
 from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
-from wattload.loaders.block_transfers import BlockTransferConfig, TransferLimits
+from wattload.loaders.block_transfers import BlockTransferConfig
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.data.data_folder import DataFolder, noting_what_remains
 from wattload.loaders.engine.engine import IOEngine
@@ -26,18 +24,16 @@ from wattload.results.kv_cache.facts import (
     RESTORE,
     STEADY,
     STORE,
-    Admission,
     KvFacts,
     KvSettings,
     Layout,
-    LruPoint,
     Source,
-    SourceReport,
 )
 from wattload.workloads.kv_cache.cache import BlockCache
 from wattload.workloads.kv_cache.checks import freed_space, stored_blocks
 from wattload.workloads.kv_cache.config import Config
 from wattload.workloads.kv_cache.geometry import Geometry, geometry_of
+from wattload.workloads.kv_cache.outline import FILL_EVICTED_SHARE, Job, at_rate, outline
 from wattload.workloads.kv_cache.server import (
     Clock,
     MonotonicClock,
@@ -50,45 +46,15 @@ from wattload.workloads.kv_cache.tally import Tally
 from wattload.workloads.kv_cache.tier import DriveTier, NullTier, Placed, Tier
 
 WORKLOAD = "kv_cache"
-FILL_EVICTED_SHARE = 0.2
 DRIVE_SHARE = 0.8
 """The cache takes this share of the file system, where no size is set."""
-STORE_BYTES_PER_S = 10 * GB
-STORE_CAPACITIES = 16
-"""Stores alone end early after this rate for their time, or after so many times the cache."""
 MEMORY_PER_BLOCK = 1024
 """Bytes of the index, of names and of remembered ids for each block: 600 to 900 were measured."""
-MOST_FILLS = 8
-"""The fill ends at the latest when an LRU cache would have stored so many times its capacity."""
 CEILING_S = 3.0
 CEILING_BLOCKS = 1024
 VERIFIED_BLOCKS = 64
 LOGIC_S = 1.0
 LOGIC_STEP_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What a run will do, found out by ``plan``."""
-
-    geometry: Geometry
-    capacity: int
-    limits: TransferLimits
-    source: SourceReport
-
-    @property
-    def moved(self) -> int:
-        """The bytes of a block as moved."""
-        return self.geometry.moved_block_bytes
-
-    @property
-    def cache_bytes(self) -> int:
-        return self.capacity * self.moved
-
-    @property
-    def lru(self) -> LruPoint:
-        """What the source does with a cache of this capacity."""
-        return next(each for each in self.source.lru if each.blocks == self.capacity)
 
 
 class KvCache:
@@ -100,6 +66,8 @@ class KvCache:
     """
 
     name: ClassVar[str] = WORKLOAD
+    outline = staticmethod(outline)
+    at_rate = staticmethod(at_rate)
     needs: ClassVar[tuple[type, ...]] = (BlockTransferConfig,)
     over_hosts: ClassVar[OverHosts] = "one"
     """A cache belongs to one server; the ranks of tensor parallelism are its files."""
@@ -109,7 +77,7 @@ class KvCache:
     ) -> None:
         self.config = config
         self._loader = loader
-        self._job: _Job | None = None
+        self._job: Job | None = None
         self._folders: list[DataFolder] = []
         self._tier: DriveTier | None = None
         self._cached: Sequence[Placed] = ()
@@ -125,29 +93,22 @@ class KvCache:
             TargetError: the loader can't work on a target.
         """
         config, geometry = self.config, geometry_of(self.config)
-        limits = TransferLimits(
-            request_bytes=config.request_bytes,
-            queue_depth=config.queue_depth,
-            largest_bytes=geometry.moved_piece_bytes,
-        )
-        self._loader.check_block_transfers(limits, context.targets)
         capacity = _capacity_blocks(config, geometry, context.targets)
         self._require_room_for_a_request(capacity, geometry)
         source = report_of(config, seed=context.seed, capacity_blocks=capacity)
-        self._job = job = _Job(geometry=geometry, capacity=capacity, limits=limits, source=source)
-        fill_bytes = round(job.cache_bytes * (1 + FILL_EVICTED_SHARE))
-        mix_bytes = self._most_served_blocks() * job.moved
-        alone_bytes = self._most_stored_alone() * job.moved
+        job = Job(config=config, geometry=geometry, capacity=capacity, source=source)
+        self._loader.check_block_transfers(job.limits, context.targets)
+        self._job = job
         return WorkloadPlan(
             data_bytes=0,
             prepare_bytes=0,
-            run_bytes=fill_bytes + mix_bytes + alone_bytes,
+            run_bytes=job.fill_bytes + job.mix_bytes + job.alone_bytes,
             peak_bytes=job.cache_bytes,
-            memory_bytes_per_rank=self._loader.block_transfer_bytes(limits)
+            memory_bytes_per_rank=self._loader.block_transfer_bytes(job.limits)
             + capacity * MEMORY_PER_BLOCK * geometry.pieces,
             needs_direct_io=self._loader.transfers_directly,
             reading_s=config.duration_s + config.saturation_s,
-            lines=tuple(self._lines(fill_bytes, mix_bytes, alone_bytes)),
+            lines=tuple(job.lines()),
             maximum_ranks=1,
         )
 
@@ -199,7 +160,7 @@ class KvCache:
         tallies: dict[str, Tally] = {}
         progress.begin("filling the cache")
         with context.phase(FILL) as phase:
-            tallies[FILL] = server.fill(FILL_EVICTED_SHARE, phase.moved, self._most_filling())
+            tallies[FILL] = server.fill(FILL_EVICTED_SHARE, phase.moved, job.most_filling)
         progress.begin("serving requests")
         with context.phase("warm_up", timed=False) as phase:
             server.mix(config.warm_up_s, phase.moved)
@@ -218,7 +179,7 @@ class KvCache:
         progress.begin("storing alone")
         with context.phase(STORE) as phase:
             tallies[STORE] = server.store_new(
-                config.saturation_s, phase.moved, self._most_stored_alone()
+                config.saturation_s, phase.moved, job.most_stored_alone
             )
         progress.end()
         context.end_job()
@@ -334,47 +295,6 @@ class KvCache:
                 f"{blocks * geometry.moved_block_bytes}, or fewer workload.most_input_tokens"
             )
 
-    def _most_filling(self) -> int:
-        """Return the most requests of the fill: half a trace, or what surely fills the cache."""
-        job = self._planned()
-        if self.config.requests is Source.trace:
-            return job.source.requests // 2
-        stored = max(job.lru.stored_blocks, 1)
-        return -(-MOST_FILLS * job.capacity * job.source.requests // stored)
-
-    def _most_served_blocks(self) -> int:
-        """Return the most blocks that the mix stores: as many as if requests took no time."""
-        job, config = self._planned(), self.config
-        if config.admission is Admission.none or not job.source.span_s:
-            return 0
-        seconds = config.duration_s + config.warm_up_s
-        return math.ceil(job.lru.stored_blocks * seconds / job.source.span_s)
-
-    def _most_stored_alone(self) -> int:
-        job = self._planned()
-        of_rate = math.ceil(STORE_BYTES_PER_S * self.config.saturation_s / job.moved)
-        return min(of_rate, STORE_CAPACITIES * job.capacity)
-
-    def _lines(
-        self, fill_bytes: int, mix_bytes: int, alone_bytes: int
-    ) -> Iterator[tuple[str, str]]:
-        job = self._planned()
-        yield (
-            "cache",
-            f"{job.capacity:,} blocks of {format_bytes(job.moved)}, "
-            f"{format_bytes(job.cache_bytes)} in all",
-        )
-        yield (
-            "stores",
-            f"{format_bytes(fill_bytes)} to fill it, at most {format_bytes(mix_bytes)} by requests "
-            f"and {format_bytes(alone_bytes)} alone",
-        )
-        hits, at_most = (
-            format_percent(point.hit_blocks / max(job.source.references, 1))
-            for point in (job.lru, job.source.lru[-1])
-        )
-        yield "hits", f"{hits} of the blocks of requests at this capacity, {at_most} at any"
-
     @contextmanager
     def _cleanup_on_failure(self) -> Iterator[None]:
         try:
@@ -392,7 +312,7 @@ class KvCache:
         for folder in self._folders:
             folder.remove()
 
-    def _planned(self) -> _Job:
+    def _planned(self) -> Job:
         if self._job is None:
             raise RuntimeError("plan() has to be called before prepare() and run()")
         return self._job
