@@ -39,6 +39,11 @@ SMALL: dict[str, tuple[str, ...]] = {
         "workload.duration_s=0.3",
         "workload.requesters=64",
     ),
+    "kv_cache_mlperf": (
+        "workload.users=2",
+        "workload.length_divisor=512",
+        "workload.duration_s=0.5",
+    ),
     "null": (),
     "random_write": ("workload.range_bytes=33554432",),
     "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
