@@ -267,8 +267,7 @@ class Entries:
             if not self._names:
                 first, self._name_count = self._name_count, self._name_count + _RESERVED
                 self._names = [f"{number:08d}.npy" for number in range(first, self._name_count)]
-                for name in self._names:
-                    self._data.reserve(f"{self._folder.path.name}/{name}")
+                self._data.reserve(*(f"{self._folder.path.name}/{name}" for name in self._names))
             return self._names.pop()
 
     def _content(self, entry: Entry) -> NDArray[np.float16]:
