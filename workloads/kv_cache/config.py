@@ -59,9 +59,11 @@ class Scale:
     """The size of the model, of the cache and of the run at one scale."""
 
     model: str = "llama3.1-8b"
+    bytes_per_token: int | None = None
     capacity_bytes: int | None = 20 << 30
     duration_s: float = 180.0
-    users: int = 16
+    users: int = 12
+    length_factor: float = 1.0
     most_input_tokens: int = 32768
 
 
@@ -103,12 +105,15 @@ class Config:
     request_rate: float | None = setting(
         None, "Requests a second; arrivals=open only.", above=0, most=1e6, unset="none"
     )
-    users: int = setting(16, "Users of the closed loop.", least=1, most=1 << 16)
+    users: int = setting(12, "Users of the closed loop.", least=1, most=1 << 16)
     user_types: dict[str, UserType] = setting(dict, "Kinds of users, by name.")
     system_prompts: int = setting(4, "System prompts that requests share.", least=0, most=1 << 16)
-    system_prompt_tokens: int = setting(1024, "Tokens of a system prompt.", least=0)
+    system_prompt_tokens: int = setting(512, "Tokens of a system prompt.", least=0)
     zipf: float = setting(1.0, "Exponent of the popularity of system prompts.", least=0, most=10)
     turns: float = setting(5.0, "Mean turns of a conversation.", least=1, most=1000)
+    length_factor: float = setting(
+        1.0, "Factor on the tokens of new text and of output.", above=0, most=1000
+    )
     most_input_tokens: int = setting(
         32768, "Longest input; a conversation ends before it.", least=16, most=131072
     )
