@@ -18,7 +18,7 @@ from wattload.workloads.kv_cache.traces import Trace
 from wattload.workloads.kv_cache.users import Users
 
 MOST_REQUESTS = 12_000
-MOST_REFERENCES = 400_000
+MOST_REFERENCES = 700_000
 """A report is of so many requests, or of those that have so many blocks: seconds of one core."""
 
 

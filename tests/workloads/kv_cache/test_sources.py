@@ -117,7 +117,8 @@ def test_the_settings_name_the_source(tmp_path: Path) -> None:
     assert (report.references, report.lru[-1].hit_blocks) == (12, 8), "4 of 4.7 blocks each"
 
 
-def test_in_a_closed_loop_only_pauses_take_time() -> None:
+def test_in_a_closed_loop_only_pauses_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_REQUESTS", 500)
     config = Config(user_types={"some": CHATBOT}, users=3, system_prompts=0, turns=1000)
     report = report_of(config, seed=1, capacity_blocks=1000)
     assert report.span_s > 0
