@@ -43,28 +43,24 @@ class _User:
         self.kind = kind
         self.rng = rng
         self.conversations = conversations
-        self._most_new = _draw(kind.new_tokens, rng)
-        self._most_output = _draw(kind.output_tokens, rng)
+        self.most_new = _draw(kind.new_tokens, rng)
+        self.most_output = _draw(kind.output_tokens, rng)
         self._think_s = _draw(kind.think_s, rng, is_biased=is_biased)
         self.prompt = 0
         self.owner = 0
         self.context_tokens = 0
         self.is_done = True
 
-    def new_tokens(self) -> float:
-        return self._length(self.kind.new_tokens, self._most_new)
-
-    def output_tokens(self) -> float:
-        return self._length(self.kind.output_tokens, self._most_output)
-
     def pause_s(self, *, is_biased: bool = False) -> float:
         if self.kind.is_drawn_once:
             return self._think_s * _draw(_PAUSE_FACTOR, self.rng, is_biased=is_biased)
         return _draw(self.kind.think_s, self.rng, is_biased=is_biased)
 
-    def _length(self, spread: Spread, most: float) -> float:
+    def tokens(self, spread: Spread, most: float, factor: float) -> int:
+        """Return the length of a text, of which ``most`` was drawn once."""
         once = self.kind.is_drawn_once
-        return self.rng.uniform(most / 4, most) if once else _draw(spread, self.rng)
+        tokens = self.rng.uniform(most / 4, most) if once else _draw(spread, self.rng)
+        return max(1, round(tokens * factor))
 
 
 class Users:
@@ -161,7 +157,8 @@ class Users:
     def _ask(self, user: _User, arrival_s: float) -> Request:
         """Return the next turn of a user, and draw whether it is the last one."""
         config, rng = self._config, user.rng
-        new_tokens = self._scaled(user.new_tokens())
+        factor = config.length_factor
+        new_tokens = user.tokens(user.kind.new_tokens, user.most_new, factor)
         if user.is_done or user.context_tokens + new_tokens > config.most_input_tokens:
             if self._popularity:
                 numbers = range(config.system_prompts)
@@ -169,7 +166,7 @@ class Users:
             user.owner = config.system_prompts + next(user.conversations)
             user.context_tokens = self._system_tokens
         input_tokens = min(user.context_tokens + new_tokens, config.most_input_tokens)
-        output_tokens = self._scaled(user.output_tokens())
+        output_tokens = user.tokens(user.kind.output_tokens, user.most_output, factor)
         user.context_tokens = input_tokens + output_tokens
         user.is_done = rng.random() * config.turns < 1
         shared = self._system_tokens // config.block_tokens
@@ -185,9 +182,6 @@ class Users:
             user=user.number,
             think_s=user.pause_s(),
         )
-
-    def _scaled(self, tokens: float) -> int:
-        return max(1, round(tokens * self._config.length_factor))
 
 
 def _draw(spread: Spread, rng: Random, *, is_biased: bool = False) -> float:

@@ -153,6 +153,15 @@ def test_lengths_are_drawn_once_a_user_and_vary_by_a_factor_of_four() -> None:
     assert max(longest) > 1.5 * min(longest), "users differ"
 
 
+def test_a_factor_shortens_texts_and_not_system_prompts() -> None:
+    sizes: dict[str, Any] = {"users": 4, "turns": 1000, "system_prompt_tokens": 500}
+    whole, eighth = (by_user(closed(length_factor=f, **sizes), 2) for f in (1.0, 0.125))
+    for long, short in zip(whole, eighth, strict=True):
+        for one, other in zip(long, short, strict=True):
+            assert other.output_tokens == pytest.approx(one.output_tokens / 8, abs=1)
+            assert other.input_tokens - 500 == pytest.approx((one.input_tokens - 500) / 8, abs=4)
+
+
 def test_users_are_of_the_types_in_proportion_to_their_shares() -> None:
     def kind(tokens: int, share: float) -> UserType:
         return UserType(share=share, is_drawn_once=False, new_tokens=Spread(median=tokens))
