@@ -323,3 +323,19 @@ def rate_sweep(
         )
         for index, rate in enumerate(rates)
     ]
+
+
+def cache_turns(count: int = 6) -> list[Run]:
+    """Return runs of two drives that alternate, with rates that scatter by under 1.5 %."""
+    sides: Sequence[Mapping[str, Any]] = (
+        {"label": "A", "serial": "SERIALA", "restored_per_s": 200.0},
+        {"label": "B", "serial": "SERIALB", "restored_per_s": 150.0, "added_s": 0.3},
+    )
+    runs: list[Run] = []
+    for block in range(count):
+        for side in sides if block % 2 == 0 else reversed(sides):
+            place = len(runs)
+            own = dict(side)
+            own["restored_per_s"] *= 1 + 0.003 * (place * 7 % 5)
+            runs.append(cache_run(name=f"{own['label']}-{block}", repeat=place, seed=place, **own))
+    return runs

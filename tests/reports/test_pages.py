@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.records import Scenario, cluster_of, make_cluster, training_record
+from tests.reports.caches import cache_run, cache_turns, rate_sweep
 from tests.reports.gnn import gnn_run, pairs
 from tests.reports.gpu_reads import reads_run, reads_sweep
 from tests.reports.page_text import blocks_text, page_text
@@ -353,6 +354,20 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
         "label", "job",
     ),
     "random-writes-over-rates": (writes_over_rates, "label", "job"),
+    "kv-cache": (lambda: [cache_run(prefill_j_per_token=0.028)], "label", "page"),
+    "kv-cache-turns": (cache_turns, "label", "job"),
+    "kv-cache-over-rates": (
+        lambda: [
+            run
+            for place, (label, knee) in enumerate({"A": 5.0, "B": 2.5}.items())
+            for run in rate_sweep(target_p99_ms=500.0, label=label, knee=knee, place=place)
+        ],
+        "label", "job",
+    ),
+    "kv-cache-buffered": (
+        lambda: [cache_run(reads_directly=False, layered=True, has_power=False, evicted=0)],
+        "label", "job",
+    ),
 }  # fmt: skip
 
 

@@ -207,7 +207,7 @@ def test_a_fault_fails_its_check(fault: str) -> None:
 
 
 def test_requests_that_the_end_cut_off_may_have_moved_a_part() -> None:
-    counts = {STEADY: {"read_bytes": 4100 * BLOCK_BYTES, "cut_requests": 3}}
+    counts = {STEADY: {"read_bytes": 4100 * BLOCK_BYTES}}
     assert check_of("restored_bytes_steady", counts=counts).verdict == "pass"
 
 
@@ -228,10 +228,17 @@ def test_a_job_names_model_block_loop_and_cache() -> None:
     assert VIEW.job([closed], [closed]).replace("\xa0", " ") == (
         "llama3.1-8b, blocks of 256 tokens (33.6 MB), closed loop of 16 users, cache of 21.5 GB"
     )
-    other = shown_run(**OPEN, evicted=0)
+    other = shown_run(**OPEN)
     text = VIEW.job([other], [other]).replace("\xa0", " ")
-    assert "open loop at 10.0 requests/s, cache of 21.5 GB without evictions" in text
+    assert "open loop at 10.0 requests/s, cache of 21.5 GB" in text
     assert "requests/s" not in VIEW.job([closed, other], [closed, other])
+
+
+def test_a_run_without_evictions_is_labelled() -> None:
+    found = [next(iter(VIEW.conditions(shown_run(evicted=count)))) for count in (0, 400)]
+    assert [(each.name, each.value) for each in found] == [
+        ("evictions", "none"), ("evictions", "yes")
+    ]  # fmt: skip
 
 
 def test_lines_of_a_terminal_state_the_law_or_the_overload() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 from wattload.core.power import Scope
 from wattload.core.units import MICRO, MILLI, Unit
@@ -43,6 +42,7 @@ from wattload.results.kv_cache.figures import (
 )
 from wattload.results.quantity import MISSING, block_text, listed, number, percent, quantity, whole
 from wattload.results.shapes import (
+    CEILING_ERROR,
     Fact,
     Grid,
     Group,
@@ -101,10 +101,6 @@ def _capacity(run: Run) -> str:
     return quantity(run.facts.capacity_blocks * run.facts.moved_block_bytes, Unit.BYTES, 3)
 
 
-def _evicts(run: Run) -> bool:
-    return any(each.evicted_blocks for each in run.facts.counts.values())
-
-
 def _loop(run: Run) -> str:
     settings = run.facts.settings
     if run.facts.loop.users is not None:
@@ -129,8 +125,7 @@ def _job_parts(run: Run) -> Iterator[str]:
         piece = block_text(facts.moved_block_bytes // facts.pieces)
         yield f"{whole(facts.pieces)} pieces of {piece}"
     yield _loop(run)
-    evictions = "" if _evicts(run) else " without evictions"
-    yield f"cache of {_capacity(run)}{evictions}"
+    yield f"cache of {_capacity(run)}"
     if settings.memory_tier_bytes:
         yield f"memory tier of {quantity(settings.memory_tier_bytes, Unit.BYTES, 3)}"
 
@@ -142,11 +137,9 @@ def _job(shown: Sequence[Run], _: Sequence[Run]) -> str:
 
 
 def _conditions(run: Run) -> Iterator[Condition]:
-    yield Condition(
-        name="workload evictions",
-        value="yes" if _evicts(run) else "none",
-        differs="only some runs evicted blocks",
-    )
+    evicts = any(counted(run, phase, "evicted_blocks") for phase in (FILL, STEADY))
+    differs = "only some runs evicted blocks"
+    yield Condition(name="evictions", value="yes" if evicts else "none", differs=differs)
 
 
 def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
@@ -154,9 +147,11 @@ def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
     if not shares:
         return None
     text = f"{number(min(shares), 2)} of its random reads of this size and depth"
+    if max(shares) > CEILING_ERROR:
+        return Limit(f"limit unknown: {text}, which are no ceiling")
     if min(shares) >= _AT_CEILING:
         return Limit(f"limited by the drive, {text}", is_drive=True)
-    return Limit(f"limit unknown: the drive is at {text}")
+    return Limit(f"limit unknown: {text}")
 
 
 def _headroom(run: Run) -> list[float]:
@@ -174,20 +169,18 @@ def _served(run: Run) -> Served:
 
 
 def _lines(run: Run) -> Mapping[str, str]:
-    """Return the terminal's lines: added latency, the mix with its loop, and wear."""
-    facts, loop, requests = run.facts, run.facts.loop, counted(run, STEADY, "requests")
+    """Return the terminal's lines: added latency, the mix with its loop, stores, and wear."""
+    loop, requests = run.facts.loop, counted(run, STEADY, "requests")
     added = [f"{words} {_seconds(added_s(run, name))}" for name, words in _SHARES]
     added.append(f"service p99 {_seconds(added_s(run, part=lambda times: times.service))}")
     mix = [f"{_loop(run)}: {number(requests_per_s(run), 3)} requests/s"]
     if loop.users is not None and requests:
-        cycle_s = (loop.residence_s + loop.think_s) / requests
-        mix[0] += f" (N ÷ (R + Z) = {number(loop.users / cycle_s, 3)}, "
-        mix[0] += f"Z = {_seconds(loop.think_s / requests)})"
-    evicted = counted(run, STEADY, "evicted_blocks")
-    mix += [f"hit rate {percent(hit_rate(run))}", f"{whole(evicted)} blocks evicted"]
-    if full := sum(each.full_disk_evictions for each in facts.counts.values()):
-        mix.append(f"{whole(full)} of them as the file system was full")
-    if not facts.reads_directly:
+        cycle_s, think_s = (loop.residence_s + loop.think_s) / requests, loop.think_s / requests
+        law = f"N ÷ (R + Z) = {number(loop.users / cycle_s, 3)}, Z = {_seconds(think_s)}"
+        mix[0] += f" ({law})"
+    mix.append(f"hit rate {percent(hit_rate(run))}")
+    mix.append(f"{whole(counted(run, STEADY, 'evicted_blocks'))} blocks evicted")
+    if not run.facts.reads_directly:
         mix.append(f"{percent(cached_share(run, STEADY))} of reads did not reach the drive")
     a_day = written_bytes_per_day(run)
     wear = f"{quantity(a_day, Unit.BYTES, 3)} a day, {number(drive_writes_per_day(run), 3)} drive "
@@ -224,14 +217,14 @@ def _per_token(of: Callable[[Cached, str], float | None]) -> Callable[[Cached, s
     return cell
 
 
-def _of_count(name: str, unit: Unit) -> Callable[[Cached, str], str]:
-    return lambda run, phase: quantity(counted(run, phase, name), unit, 3)
+def _bytes(name: str) -> Callable[[Cached, str], str]:
+    return lambda run, phase: quantity(counted(run, phase, name), Unit.BYTES, 3)
 
 
 _PHASE_CELLS: Sequence[tuple[str, Callable[[Cached, str], Cell]]] = (
     ("#time", lambda run, phase: _seconds(run.seconds(phase))),
-    ("#read", _of_count("read_bytes", Unit.BYTES)),
-    ("#written", _of_count("written_bytes", Unit.BYTES)),
+    ("#read", _bytes("read_bytes")),
+    ("#written", _bytes("written_bytes")),
     ("#restored tokens", lambda run, phase: whole(tokens(run, phase, "restored_blocks"))),
     ("#stored tokens", lambda run, phase: whole(tokens(run, phase, "stored_blocks"))),
     ("#drive energy", lambda run, phase: quantity(_joules(run, phase), Unit.JOULES, 3)),
@@ -246,6 +239,7 @@ def _phases(shown: Shown[KvFacts]) -> Grid:
     runs = [each.run for each in shown.traced]
     systems = [each.facts.file_system for run in runs for each in run.record.targets]
     mounts = listed(unique(",".join(each.mount_options) for each in systems if each), "or")
+    kept = "" if "discard" in mounts else ": the drive keeps evicted blocks until fstrim"
     evidence = listed(unique(run.evidence(RESTORE) for run in runs)) or "not measured"
     return Grid(
         columns=("arm", "phase", *(title for title, _ in _PHASE_CELLS)),
@@ -257,33 +251,35 @@ def _phases(shown: Shown[KvFacts]) -> Grid:
         ],
         caption=f"What each phase did and cost, {listed(unique(map(_loop, runs)))}",
         note=f"Energy in the window: {evidence}. Steady is the mix; tokens are restored ones in "
-        f"restore and stored ones in store. Mounted with {mounts}: without discard, the drive "
-        "keeps evicted blocks until fstrim and amplifies writes.",
+        f"restore and stored ones in store. Mounted with {mounts}{kept}.",
     )
 
 
 def _mix(shown: Shown[KvFacts]) -> Shape:
     """Return the mix at each point: its rates, and what a request and a hit token cost in it."""
 
-    def text(value: Callable[[Cached], float | None], unit: Unit) -> Callable[[CacheArm], str]:
-        return lambda arm: quantity(arm.mean(value), unit, 3)
+    def text(
+        value: Callable[[Cached], float | None], unit: Unit | None = None
+    ) -> Callable[[CacheArm], str]:
+        def cell(arm: CacheArm) -> str:
+            mean = arm.mean(value)
+            return number(mean, 3) if unit is None else quantity(mean, unit, 3)
 
-    def per_hit(run: Cached) -> float | None:
-        return divided(divided(_joules(run, STEADY), hit_tokens(run)), MICRO)
+        return cell
 
-    def per_request(run: Cached) -> float | None:
-        return divided(_joules(run, STEADY), counted(run, STEADY, "requests"))
+    def joules_per(of: Callable[[Run], float | None], unit_j: float) -> Callable[[CacheArm], str]:
+        return text(lambda run: divided(divided(_joules(run, STEADY), of(run)), unit_j))
 
     facts: Sequence[Fact[CacheArm]] = (
-        ("requests/s", text(requests_per_s, Unit.COUNT)),
+        ("requests/s", text(requests_per_s)),
         ("hit rate", text(hit_rate, Unit.FRACTION)),
-        ("restored tokens/s", text(partial(_mixed, "restored_blocks"), Unit.COUNT)),
-        ("stored tokens/s", text(partial(_mixed, "stored_blocks"), Unit.COUNT)),
+        ("restored tokens/s", text(lambda run: per_second(run, STEADY, "restored_blocks"))),
+        ("stored tokens/s", text(lambda run: per_second(run, STEADY, "stored_blocks"))),
         ("added to TTFT, p99", _p99_text),
-        ("J per request", text(per_request, Unit.COUNT)),
-        ("µJ per hit token", text(per_hit, Unit.COUNT)),
+        ("J per request", joules_per(lambda run: counted(run, STEADY, "requests"), 1.0)),
+        ("µJ per hit token", joules_per(hit_tokens, MICRO)),
         ("written a day", text(written_bytes_per_day, Unit.BYTES)),
-        ("drive writes a day", text(drive_writes_per_day, Unit.COUNT)),
+        ("drive writes a day", text(drive_writes_per_day)),
     )
     return sheet(
         "The mix of restores and stores, at its rate of requests",
@@ -293,10 +289,6 @@ def _mix(shown: Shown[KvFacts]) -> Shape:
         "Means of valid runs. Joules have the writes and the idle time of the mix in them: they "
         f"are not those of restores alone. Wear of a closed loop: {UNPACED}.",
     )
-
-
-def _mixed(name: str, run: Run) -> float | None:
-    return per_second(run, STEADY, name)
 
 
 def _p99(arm: CacheArm) -> float | None:
@@ -446,7 +438,8 @@ def _closing(shown: Shown[KvFacts]) -> Iterator[Shape]:
         yield _by_prefix(shown)
     if shown.arms:
         yield _mix(shown)
-    yield from _by_capacity(next(shown.runs))
+    for run in islice(shown.runs, 1):  # all have one source, or differ in their work
+        yield from _by_capacity(run)
     yield Group(title="Definitions", shapes=[Text(each) for each in _DEFINITIONS])
 
 
