@@ -38,8 +38,8 @@ class Admitted:
     Its first ``hits`` blocks are cached: ``memory_hits`` in the memory tier, the others are those
     of ``restores``. ``stores`` and ``evicted`` are, as ``restores``, blocks with their slots.
     ``old`` restores were stored at least ``OLD_S`` before, so by an earlier request. Of the misses
-    ``pending`` are being stored, ``unadmitted`` were refused by the policy, and ``no_room`` found
-    no slot. The ``held`` entries are referenced until ``release``.
+    ``pending`` are being stored or are behind one that is, ``unadmitted`` were refused by the
+    policy, and ``no_room`` found no slot. The ``held`` entries are referenced until ``release``.
     """
 
     hits: int = 0
@@ -155,9 +155,8 @@ class BlockCache:
         places: list[int] = []
         for place in range(found.hits, len(blocks)):
             block = blocks[place]
-            entry = entries.get(block)
-            if entry is not None:
-                found.pending += entry.stored_s == _NEVER
+            if block in entries:  # it is being stored, or is behind one that is
+                found.pending += 1
             elif found.unadmitted or not self._is_admitted(block, policy):
                 found.unadmitted += 1
                 self._remember(block)

@@ -37,7 +37,7 @@ class Model:
         restored = [block for block in hits if block not in self.memory]
         self.held += [block for block in hits if block in self.used]
         rest = blocks[len(hits) :]
-        pending = [block for block in rest if block in self.storing]
+        pending = [block for block in rest if block in self.used]
         wanted: list[Block] = []
         refused: list[Block] = []
         for block in rest:

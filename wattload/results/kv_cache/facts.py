@@ -79,9 +79,10 @@ class Counts(Frozen):
     """What one phase did; each block counts once a request, whatever its shards and layers.
 
     The full blocks of the input of a request are ``memory_blocks`` (hits of the memory tier),
-    ``drive_blocks`` (hits of the drive), ``pending_blocks`` (missed, as their store was not
-    finished) or ``missed_blocks``. Missed blocks are stored, or not: ``unadmitted_blocks`` were
-    refused by the admission policy, ``no_room_blocks`` found nothing that may be evicted.
+    ``drive_blocks`` (hits of the drive), ``pending_blocks`` (missed, as their store or that of a
+    block before them was not finished) or ``missed_blocks``. Missed blocks are stored, or not:
+    ``unadmitted_blocks`` were refused by the admission policy, ``no_room_blocks`` found nothing
+    that may be evicted.
     """
 
     requests: int = fact("requests that were done", ge=0)
