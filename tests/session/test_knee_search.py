@@ -32,17 +32,23 @@ from wattload.session.knee_search import plan_knee
 SETTING = "workload.interval_s"
 
 
+def judged(run: Any) -> bool | None:
+    """Return whether p99 is at most 0.5 s; a run without it is overloaded, or of no load."""
+    p99_s = run.record.metric("made_up_p99_s").value
+    return p99_s <= 0.5 if p99_s is not None else None if run.record.label == "idle" else False
+
+
 RESULTS = Results(
     name="checkpoint",
     facts=Facts,
     knee=Knee(
         setting="interval_s",
         unit="writes/s",
+        goal=lambda config: None if config.step_s == 77 else "p99 <= 500 ms",
+        goal_setting="workload.step_s",
+        holds=judged,
         figure="made_up_p99_s",
-        short="p99",
-        shown=lambda seconds: f"{1e3 * seconds:.4g} ms",
-        limit=lambda config: None if config.step_s == 77 else 0.5,
-        limit_setting="workload.step_s",
+        shown=lambda seconds: f"p99 {1e3 * seconds:.4g} ms",
     ),
 )
 COLD = Check(name="cold_cache", verdict="fail", sentence="It was warm.", mandatory=True)
@@ -58,6 +64,7 @@ class Bench:
     faulty: Callable[[float], bool] = lambda _: False
     made: list[tuple[float, int]] = field(default_factory=list)
     stop_at: float | None = None
+    label: str = "A"
     figures: dict[Path, tuple[Metric, ...]] = field(default_factory=dict)
     number: Any = field(default_factory=itertools.count)
     reporter: NoReporter = field(default_factory=NoReporter)
@@ -90,6 +97,7 @@ class Bench:
             started_utc=f"2026-11-20T23:{number:02d}:00.000+00:00",
             checks=(COLD,) if self.faulty(load) else (),
             comparison=comparison,
+            label=self.label,
         )
         folder = self.runs / record.run_id
         folder.mkdir(parents=True)
@@ -181,6 +189,16 @@ def test_a_failed_check_lets_no_load_hold(bench: Bench, search: Search) -> None:
     bench.faulty = lambda load: load > 40  # what fails anyway decides nothing else
     status, result = search(f"{SETTING}=8")
     assert (result["verdict"], result["holds_at"] <= 40 < result["fails_at"]) == ("found", True)
+
+
+def test_a_run_that_cant_be_judged_ends_the_search(bench: Bench, search: Search) -> None:
+    bench.p99_s = lambda load, _: None if load > 20 else 0.1
+    bench.label = "idle"
+    status, result = search(f"{SETTING}=16")
+    assert (status, result["verdict"], result["holds_at"]) == (3, "invalid", None)
+    assert (
+        "no knee: 32 writes/s (an epoch of one step has no window) can't be" in result["sentence"]
+    )
 
 
 def test_the_ends_of_the_grid_are_named(bench: Bench, search: Search) -> None:

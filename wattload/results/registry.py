@@ -41,7 +41,7 @@ class Results(Generic[F]):
     checks: tuple[CheckSource[F], ...] = ()
     observed: tuple[Observed[F], ...] = ()
     tables: tuple[TraceTable, ...] = ()
-    knee: Knee | None = None
+    knee: Knee[F] | None = None
     view: View[F] = field(default_factory=View)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from wattload.core.base_models import Frozen
 from wattload.core.errors import ConfigError
 from wattload.core.record.run import RunRecord
 from wattload.results.knee import Knee
+from wattload.results.reading import asked
 from wattload.results.registry import every_results, results_of
 from wattload.run.compose import compose, workload_class
 from wattload.run.config import RunConfig
@@ -48,6 +49,7 @@ ORIGIN, LAST = OCTAVES * STEPS + 1, 2 * OCTAVES * STEPS + 1
 class KneeRun(Frozen):
     """One run: its load, its figure in its base unit, and both in words.
 
+    ``holds`` is ``None`` if the run can't be judged, and ``figure`` where ``words`` say why.
     ``faults`` and ``unproved`` are those of ``Measurement``.
     """
 
@@ -55,24 +57,23 @@ class KneeRun(Frozen):
     run_id: str
     figure: float | None
     words: str
-    holds: bool
+    holds: bool | None
     faults: tuple[str, ...]
     unproved: tuple[str, ...]
 
 
+_VERDICTS = {True: "holds", False: "does not hold", None: "can't be judged by"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KneePlan:
-    """What to search for, from which load, up to which limit of the figure."""
+    """What to search for, from which load, and what has to hold in words."""
 
-    knee: Knee
+    knee: Knee[Any]
     config: RunConfig
     start: float
-    limit: float
+    goal: str
     user_overrides: tuple[str, ...]
-
-    @property
-    def goal(self) -> str:
-        return f"{self.knee.short} <= {self.knee.shown(self.limit)}"
 
     def load(self, place: int) -> float:
         """Return a load of the grid, rounded as it is printed."""
@@ -84,18 +85,18 @@ class KneePlan:
         return (*self.user_overrides, f"workload.{self.knee.setting}={load!r}", f"seed={seed}")
 
     def read(self, place: int, record: RunRecord) -> KneeRun:
-        """Return what a run measured; one without the figure does not hold."""
+        """Return what a run measured."""
         metric, load = record.metric(self.knee.figure), self.load(place)
         figure = metric.value if metric else None
         shown = metric.missing.get("value", "") if metric else f"without {self.knee.figure}"
         if figure is not None:
-            shown = f"{self.knee.short} {self.knee.shown(figure)}"
+            shown = self.knee.shown(figure)
         return KneeRun(
             load=load,
             run_id=record.run_id,
             figure=figure,
             words=f"{load:g} {self.knee.unit} ({shown})",
-            holds=figure is not None and figure <= self.limit,
+            holds=asked(record, self.knee.holds, None),
             faults=faults_of(record),
             unproved=unproved_of(record),
         )
@@ -129,9 +130,9 @@ def plan_knee(overrides: Sequence[str]) -> KneePlan:
             f"workload={searchable}, or sweep=none"
         )
     setting = f"workload.{knee.setting}"
-    start, limit = getattr(config.workload, knee.setting), knee.limit(config.workload)
-    if start is None or limit is None:
-        key = setting if start is None else knee.limit_setting
+    start, goal = getattr(config.workload, knee.setting), knee.goal(config.workload)
+    if start is None or goal is None:
+        key = setting if start is None else knee.goal_setting
         raise ConfigError(f"sweep=knee needs {key}, which is not set; add {key}=VALUE")
     for key in ("sweep.start", "sweep.maximum", "sweep.au_threshold"):
         if key in map(key_of, overrides):
@@ -140,7 +141,7 @@ def plan_knee(overrides: Sequence[str]) -> KneePlan:
             )
     refuse_repeats(config)
     own = overrides_without(overrides, (setting, "seed"))
-    plan = KneePlan(knee=knee, config=config, start=start, limit=limit, user_overrides=own)
+    plan = KneePlan(knee=knee, config=config, start=start, goal=goal, user_overrides=own)
     for place in (1, LAST):  # refuse loads out of range before the first run
         compose(plan.point(place))
     return plan
@@ -181,10 +182,10 @@ class KneeSearch(Search):
         )
         self._runs.append(run)
         self._process.note(
-            f"{run.words}, run {repetition + 1}: {'holds' if run.holds else 'does not hold'} "
-            f"{plan.goal}{'; finished earlier, not repeated' if reused else ''}"
+            f"{run.words}, run {repetition + 1}: {_VERDICTS[run.holds]} {plan.goal}"
+            f"{'; finished earlier, not repeated' if reused else ''}"
         )
-        if run.holds and run.faults:  # a failed check lets no run hold
+        if run.holds is None or (run.holds and run.faults):  # a failed check lets no run hold
             raise UntrustedRunError
         return run.holds
 
@@ -198,14 +199,15 @@ class KneeSearch(Search):
         notes: list[str] = []
         unproved: list[str] = []
         for run in self._runs:
-            held.setdefault(run.load, []).append(run.holds)
+            held.setdefault(run.load, []).append(bool(run.holds))
             if not run.holds or run.load not in words:
                 words[run.load] = run.words
             notes += [f"Run {run.run_id} failed {fault}" for fault in run.faults]
             unproved += [f"Run {run.run_id} lacks {u}" for u in run.unproved if run.load == at]
         verdict: Verdict
         if found is None:
-            verdict, sentence = "invalid", "has no knee: a run failed a check"
+            why = "failed a check" if self._runs[-1].holds else "can't be judged"
+            verdict, sentence = "invalid", f"has no knee: {self._runs[-1].words} {why}"
         elif at is None:
             verdict = "none_holds"
             sentence = f"does not even hold {words[min(held)]} at {plan.goal}"
