@@ -18,7 +18,7 @@ from wattload.run.config_groups import options
 from wattload.session.axes import labelled, read_axes
 
 SETTING = re.compile(
-    r"`((?:workload|loader|load|power|target|accelerator|sweep)\.[a-z_]+(?:\.[a-z_]+)*)"
+    r"`((?:workload|loader|load|power|target|accelerator|sweep)\.[a-z0-9_]+(?:\.[a-z0-9_]+)*)"
 )
 FILES = (".py", ".parquet")
 RUNS = [

@@ -158,6 +158,11 @@ def test_the_largest_load_within_the_limit_is_found_and_confirmed(
     assert json.loads(file.read_text()) == result
 
 
+def test_a_load_that_fails_is_halved_until_one_holds(bench: Bench, search: Search) -> None:
+    assert search(f"{SETTING}=300")[1]["verdict"] == "found"
+    assert [load for load, _ in bench.made[:4]] == [300, 150, 75, 37.5]
+
+
 def test_an_interrupted_search_goes_on_where_it_ended(bench: Bench, search: Search) -> None:
     bench.stop_at = 64.0
     with pytest.raises(KeyboardInterrupt):

@@ -200,7 +200,8 @@ def largest_held(
         start: the first count to try, 1 or more.
         maximum: the largest count to try.
         confirmations: further runs of the result and of the count above it.
-        step: what is added to a count that holds, until one fails; ``None`` doubles it.
+        step: what is added to a count that holds until one fails, or taken off one that fails
+            until one holds; ``None`` doubles counts, and bisects below the first.
     """
     low, high = yield from _bracket(trials, start, maximum, step)
     while high - low > 1:
@@ -224,6 +225,11 @@ def _bracket(
         if count == maximum:
             return maximum, maximum + 1
         low, count = count, min(count + (step or count), maximum)
+    while step and not low and count > 1:
+        below = max(count - step, 1)
+        if (yield from trials.holds(below)):
+            return below, count
+        count = below
     return low, count
 
 

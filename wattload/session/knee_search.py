@@ -1,7 +1,7 @@
 """The search for the knee of a workload: the largest load at which a figure is within its limit.
 
 Loads are on a grid of eighths of an octave, so that neighbours are within 10 %. From the load that
-the user set they double until one fails, and are then bisected.
+the user set they double until one fails, or halve until one holds, and are then bisected.
 """
 
 from __future__ import annotations
