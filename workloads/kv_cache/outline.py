@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wattload.core.errors import ConfigError
 from wattload.core.units import GB, MILLI, format_bytes, format_percent
 from wattload.core.workload import Outline
 from wattload.loaders.block_transfers import TransferLimits
@@ -124,6 +125,29 @@ class Job:
         )
 
 
+def plan_job(config: Config, capacity_bytes: int, *, seed: int) -> Job:
+    """Return what a run does with a cache of a size.
+
+    Raises:
+        ConfigError: a setting does not fit the model or the trace, or the cache is too small for a
+            request.
+        DataError: the trace can't be read.
+    """
+    geometry = geometry_of(config)
+    capacity = capacity_bytes // geometry.moved_block_bytes
+    # What finds no room is left out of a trace's requests, and users' are known to fit.
+    is_trace = config.requests is Source.trace
+    least = 1 if is_trace else max(config.most_input_tokens // geometry.tokens, 1)
+    if capacity < least:
+        raise ConfigError(
+            f"workload.capacity_bytes holds {capacity} blocks of {geometry.moved_block_bytes} "
+            f"bytes, but one request may have {least}; use at least "
+            f"{least * geometry.moved_block_bytes}, or fewer workload.most_input_tokens"
+        )
+    source = report_of(config, seed=seed, capacity_blocks=capacity)
+    return Job(config=config, geometry=geometry, capacity=capacity, source=source)
+
+
 def size_lines(config: Config, geometry: Geometry) -> Iterator[tuple[str, str]]:
     padded_bytes = geometry.moved_block_bytes
     moved = f", moved as {padded_bytes:,}" if padded_bytes > geometry.block_bytes else ""
@@ -151,11 +175,9 @@ def outline(config: Config, *, seed: int) -> Outline:
     if capacity_bytes is None:
         unknown = "80 % of the file system; add target.path= or workload.capacity_bytes="
         return Outline(lines=(*size_lines(config, geometry), ("cache", unknown)), figures=figures)
-    capacity = capacity_bytes // geometry.moved_block_bytes
-    source = report_of(config, seed=seed, capacity_blocks=capacity)
-    job = Job(config=config, geometry=geometry, capacity=capacity, source=source)
+    job = plan_job(config, capacity_bytes, seed=seed)
     figures |= {
-        "capacity_blocks": capacity,
+        "capacity_blocks": job.capacity,
         "fill_bytes": job.fill_bytes,
         "mix_bytes": job.mix_bytes,
         "alone_bytes": job.alone_bytes,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import ClassVar
 
-from wattload.core.errors import ConfigError
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
@@ -27,13 +26,11 @@ from wattload.results.kv_cache.facts import (
     KvFacts,
     KvSettings,
     Layout,
-    Source,
 )
 from wattload.workloads.kv_cache.cache import BlockCache
 from wattload.workloads.kv_cache.checks import freed_space, stored_blocks
 from wattload.workloads.kv_cache.config import Config
-from wattload.workloads.kv_cache.geometry import Geometry, geometry_of
-from wattload.workloads.kv_cache.outline import FILL_EVICTED_SHARE, Job, at_rate, outline
+from wattload.workloads.kv_cache.outline import FILL_EVICTED_SHARE, Job, at_rate, outline, plan_job
 from wattload.workloads.kv_cache.server import (
     Clock,
     MonotonicClock,
@@ -41,7 +38,7 @@ from wattload.workloads.kv_cache.server import (
     VirtualClock,
     count_nothing,
 )
-from wattload.workloads.kv_cache.sources import report_of, source_of
+from wattload.workloads.kv_cache.sources import source_of
 from wattload.workloads.kv_cache.tally import Tally
 from wattload.workloads.kv_cache.tier import DriveTier, NullTier, Placed, Tier
 
@@ -92,11 +89,8 @@ class KvCache:
             MissingExtraError: a library behind the loader is not installed.
             TargetError: the loader can't work on a target.
         """
-        config, geometry = self.config, geometry_of(self.config)
-        capacity = _capacity_blocks(config, geometry, context.targets)
-        self._require_room_for_a_request(capacity, geometry)
-        source = report_of(config, seed=context.seed, capacity_blocks=capacity)
-        job = Job(config=config, geometry=geometry, capacity=capacity, source=source)
+        config = self.config
+        job = plan_job(config, _capacity_bytes(config, context.targets), seed=context.seed)
         self._loader.check_block_transfers(job.limits, context.targets)
         self._job = job
         return WorkloadPlan(
@@ -105,7 +99,7 @@ class KvCache:
             run_bytes=job.fill_bytes + job.mix_bytes + job.alone_bytes,
             peak_bytes=job.cache_bytes,
             memory_bytes_per_rank=self._loader.block_transfer_bytes(job.limits)
-            + capacity * MEMORY_PER_BLOCK * geometry.pieces,
+            + job.capacity * MEMORY_PER_BLOCK * job.geometry.pieces,
             needs_direct_io=self._loader.transfers_directly,
             reading_s=config.duration_s + config.saturation_s,
             lines=tuple(job.lines()),
@@ -282,19 +276,6 @@ class KvCache:
             decode_s_per_token=None if decode_ms is None else decode_ms * MILLI,
         )
 
-    # What is planned
-
-    def _require_room_for_a_request(self, capacity: int, geometry: Geometry) -> None:
-        if self.config.requests is Source.trace:
-            return  # the server leaves out what finds no room
-        blocks = self.config.most_input_tokens // geometry.tokens
-        if capacity < blocks:
-            raise ConfigError(
-                f"workload.capacity_bytes holds {capacity} blocks of {geometry.moved_block_bytes} "
-                f"bytes, but one request may have {blocks}; use at least "
-                f"{blocks * geometry.moved_block_bytes}, or fewer workload.most_input_tokens"
-            )
-
     @contextmanager
     def _cleanup_on_failure(self) -> Iterator[None]:
         try:
@@ -318,15 +299,12 @@ class KvCache:
         return self._job
 
 
-def _capacity_blocks(config: Config, geometry: Geometry, targets: Sequence[Target]) -> int:
-    """Return the blocks of the cache: those of its size, or 80 % of the file systems."""
-    moved_bytes = geometry.moved_block_bytes
-    size_bytes = config.capacity_bytes
-    if size_bytes is None:
-        found = {target.path.stat().st_dev: os.statvfs(target.path) for target in targets}
-        total_bytes = sum(each.f_blocks * each.f_frsize for each in found.values())
-        size_bytes = round(DRIVE_SHARE * total_bytes)
-    return size_bytes // moved_bytes
+def _capacity_bytes(config: Config, targets: Sequence[Target]) -> int:
+    """Return the size of the cache as it is set, or 80 % of the file systems."""
+    if config.capacity_bytes is not None:
+        return config.capacity_bytes
+    found = {target.path.stat().st_dev: os.statvfs(target.path) for target in targets}
+    return round(DRIVE_SHARE * sum(each.f_blocks * each.f_frsize for each in found.values()))
 
 
 def _free_bytes(targets: Sequence[Target]) -> int:

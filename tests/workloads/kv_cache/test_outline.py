@@ -105,6 +105,7 @@ def test_with_a_target_the_plan_of_a_run_has_the_same_lines(
         (["workload.tp=3"], "workload.tp=3 does not divide the 8 key-value heads"),
         (["workload.block_tokens=1024"], "workload.block_tokens must be a multiple of 16"),
         (["workload.request_rate=2"], "workload.request_rate=2 needs workload.arrivals=open"),
+        (["workload.capacity_bytes=1000"], "workload.capacity_bytes holds 0 blocks of 33554432"),
         (["rate=fast"], "rate must be a number, got 'fast'"),
         (["power_w=0"], "power_w must be from 1e-06"),
         (["rat=3"], "unknown setting rat; did you mean rate?"),
