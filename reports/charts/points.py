@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle
+
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.plot import Axis, Frame
-from wattload.reports.charts.themes import arm_role
+from wattload.reports.charts.themes import PART_ROLES, arm_role
 from wattload.results.quantity import MISSING, Scale, number, scale_for, scaled
 from wattload.results.shapes import PointLine, PointLines
 
@@ -32,17 +35,29 @@ def point_lines_figure(chart: PointLines) -> Figure | None:
     if chart.limit is not None:
         across = [frame.x.low, frame.x.high]
         frame.line(across, [scale.shown(chart.limit)] * 2, "strong", dash="5 4")
-    words = [_draw(frame, line, over, scale, chart) for line in chart.lines]
+    roles = _roles(chart.lines)
+    words = [
+        _draw(frame, line, role, (over, scale), chart.gap)
+        for line, role in zip(chart.lines, roles, strict=True)
+    ]
     return Figure(
         name=chart.name,
         title=chart.title,
         svg=frame.svg(f"{chart.title}. {'; '.join(words)}", "half"),
         caption=chart.caption,
         table=_table(chart, over, scale),
-        legend=[(arm_role(line.letter), line.title) for line in chart.lines if line.letter]
+        legend=[(role, line.title) for role, line in zip(roles, chart.lines, strict=True)]
         if len(chart.lines) > 1
         else [],
     )
+
+
+def _roles(lines: Sequence[PointLine]) -> list[str]:
+    """Return the role of each line: that of its arm, where each arm has one."""
+    letters = [line.letter for line in lines]
+    if len(lines) == 1 or (all(letters) and len({*letters}) == len(letters)):
+        return [arm_role(letter or "A") for letter in letters]
+    return [role for role, _ in zip(cycle(PART_ROLES), lines, strict=False)]
 
 
 def _x_axis(xs: list[float], unit: str) -> Axis:
@@ -54,14 +69,14 @@ def _x_axis(xs: list[float], unit: str) -> Axis:
     return Axis(low=xs[0] - pad, high=xs[-1] + pad, unit=unit, at=at)
 
 
-def _draw(frame: Frame, line: PointLine, over: Scale, scale: Scale, chart: PointLines) -> str:
-    """Draw the points of an arm; return them in words."""
-    role = arm_role(line.letter) if line.letter else "a"
+def _draw(frame: Frame, line: PointLine, role: str, scales: tuple[Scale, Scale], gap: str) -> str:
+    """Draw a line and its points; return them in words."""
+    over, scale = scales
     xs = [over.shown(x) for x in line.xs]
     ys = [None if y is None else scale.shown(y) for y in line.ys]
     frame.line(xs, ys, role)
     for x, y in zip(xs, ys, strict=True):
-        value = chart.gap if y is None else f"{number(y, 3)} {scale.unit}".rstrip()
+        value = gap if y is None else f"{number(y, 3)} {scale.unit}".rstrip()
         tip = f"{line.title} at {number(x, 3)} {over.unit}: {value}"
         frame.mark(x, frame.y.high if y is None else y, role, tip, hollow=y is None)
     return f"{line.title}: {', '.join(MISSING if y is None else number(y, 3) for y in ys)}"

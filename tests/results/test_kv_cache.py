@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -281,8 +282,29 @@ def test_the_knee_is_between_two_measured_rates_and_overload_has_no_value() -> N
     assert grid.rows == [("all runs", "2.00", "4.00")]
 
 
+def test_a_rate_without_a_percentile_neither_holds_nor_fails() -> None:
+    arms = arms_over(knee=5.0)
+    few = shown_run(users=None, request_rate=2.0, target_p99_ms=500.0, facts={"times": ()})
+    arms[1] = replace(arms[1], runs=(few,))
+    grid = next(each for each in VIEW.closing(Shown(arms, arms)) if isinstance(each, Grid))
+    assert grid.rows == [("all runs", "1.00", "4.00")]
+
+
 def test_a_sweep_without_a_target_has_its_curve_and_no_knee() -> None:
     arms = arms_over(target_p99_ms=None)
     shapes = list(VIEW.closing(Shown(arms, arms)))
     assert any(isinstance(each, PointLines) and each.limit is None for each in shapes)
     assert not any(isinstance(each, Grid) for each in shapes)
+
+
+def test_a_sweep_over_another_setting_too_has_a_line_for_each_of_its_values() -> None:
+    arms = [
+        Arm("", "A", "all runs", f"state {state}, request rate {rate}", arm.runs)
+        for state in (0, 1)
+        for rate, arm in enumerate(arms_over())
+    ]
+    chart = next(each for each in VIEW.closing(Shown(arms, arms)) if isinstance(each, PointLines))
+    assert [(line.title, list(line.xs)) for line in chart.lines] == [
+        ("state 0", [1, 2, 4, 8]),
+        ("state 1", [1, 2, 4, 8]),
+    ]

@@ -275,7 +275,10 @@ class Curves(Chart):
 
 @dataclass(frozen=True)
 class PointLine:
-    """Points of an arm, (n,) each, from left to right; ``None`` where there is no value."""
+    """Points from left to right, (n,) each; ``None`` where there is no value.
+
+    Lines of one arm, or of none, have titles that tell them apart.
+    """
 
     letter: str
     title: str

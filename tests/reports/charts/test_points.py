@@ -68,3 +68,9 @@ def test_several_arms_have_a_legend() -> None:
     assert two is not None
     assert one.legend == []
     assert two.legend == [("a", "arm A"), ("b", "arm B")]
+
+
+def test_lines_of_one_arm_differ_in_colour() -> None:
+    figure = point_lines_figure(chart(("", (1, 2), (0.1, 0.2)), ("", (1, 2), (0.2, 0.3))))
+    assert figure is not None
+    assert len({role for role, _ in figure.legend}) == 2

@@ -361,19 +361,24 @@ def _break_even(run: Cached) -> str:
     )
 
 
+def _line_of(arm: CacheArm) -> tuple[str, str]:
+    """Return the letter and the title of the line of a point: without the rate of requests."""
+    others = arm.at.rpartition(", ")[0]
+    return arm.letter, ", ".join(filter(None, (arm.title if arm.letter else "", others)))
+
+
 def _knee(shown: Shown[KvFacts]) -> Iterator[Shape]:
     """Yield p99 over the rate of requests, and the rates beside the target, as measured."""
     lines: list[PointLine] = []
     rows: list[Sequence[str]] = []
-    every = sorted(shown.arms, key=lambda arm: (arm.letter, arm.title))
-    for (letter, title), arms in groupby(every, key=lambda arm: (arm.letter, arm.title)):
+    for (letter, title), arms in groupby(sorted(shown.arms, key=_line_of), key=_line_of):
         points = {arm.runs[0].facts.settings.request_rate or 0.0: arm for arm in arms}
-        rates = sorted(points)
-        lines.append(PointLine(letter, title, rates, [_p99(points[rate]) for rate in rates]))
-        holds = {rate: all(map(holds_target, points[rate].runs)) for rate in rates}
-        fails = min((rate for rate in rates if not holds[rate]), default=None)
-        held = [rate for rate in rates if fails is None or rate < fails]
-        rows.append((title, number(max(held, default=None), 3), number(fails, 3)))
+        rates, name = sorted(points), title or "all runs"
+        lines.append(PointLine(letter, name, rates, [_p99(points[rate]) for rate in rates]))
+        holds = {rate: [*map(holds_target, points[rate].runs)] for rate in rates}
+        fails = min((rate for rate in rates if False in holds[rate]), default=None)
+        held = [rate for rate in rates if all(holds[rate]) and (fails is None or rate < fails)]
+        rows.append((name, number(max(held, default=None), 3), number(fails, 3)))
     if not any(len({*line.xs}) > 1 for line in lines):
         return
     targets_ms = {run.facts.settings.target_p99_ms for run in shown.runs}
@@ -385,7 +390,7 @@ def _knee(shown: Shown[KvFacts]) -> Iterator[Shape]:
         "there is no p99.",
         what="p99",
         unit=Unit.SECONDS,
-        over="requests asked for",
+        over="request rate",
         over_unit=Unit.SAMPLES_PER_SECOND,
         lines=lines,
         limit=target_s or None,
