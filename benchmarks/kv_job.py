@@ -28,7 +28,6 @@ from wattload.loaders.data.cold_cache import RESIDENT_LIMIT, evict, resident_fra
 from wattload.loaders.data.data_folder import DataFolder
 from wattload.loaders.direct.config import Config as Loader
 from wattload.loaders.engine.engine import IOEngine
-from wattload.run.compose import compose
 from wattload.workloads.kv_cache.cache import BlockCache
 from wattload.workloads.kv_cache.config import Config
 from wattload.workloads.kv_cache.geometry import geometry_of
@@ -171,7 +170,9 @@ def served(requests: int) -> Figures:
 
 def serve(requests: int) -> Figures:
     """Serve requests here: users like those of a published trace, in virtual time."""
-    config = compose(["workload=kv_cache_conversation"])[0].workload
+    from wattload.run.compose import compose
+
+    config = compose(["workload=kv_cache_conversation", f"target.path={ROOT}"])[0].workload
     server = Server(
         source_of(config, seed=0),
         BlockCache(CAPACITY),

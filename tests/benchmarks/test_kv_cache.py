@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import kv_cache, kv_job
 from benchmarks.kv_job import DIRECT, ENGINE, OURS, PYTHON, Job, run
 from benchmarks.measure import NotMeasuredError
 from wattload.core.io import IOKind
@@ -48,3 +49,12 @@ def test_a_missing_environment_of_lmcache_is_named(
     monkeypatch.delenv(PYTHON, raising=False)
     with pytest.raises(NotMeasuredError, match=PYTHON):
         store(tmp_path, DIRECT)()
+
+
+def test_requests_are_served_without_a_drive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_cache, "SOME", 50)
+    monkeypatch.setattr(kv_cache, "MANY", 200)
+    monkeypatch.setattr(kv_cache, "served", kv_job.serve)
+    figures = kv_cache._many()
+    assert figures["growth"] >= 1
+    assert figures["blocks_per_s"] > 0
