@@ -220,7 +220,7 @@ class Server:
         self._writes.clear()
         for served in self._served.values():
             self._cache.release(served.admitted)
-            self._tier.delete(served.unstored.items(), partial=True)
+            self._tier.delete(served.unstored.items(), unfinished=True)
             for block in served.unstored:
                 self._cache.drop(block)
         self.tally.cut_requests += len(self._served)
@@ -339,9 +339,10 @@ class Server:
 
         def ended(result: IOResult) -> None:
             results.append(result)
-            self.tally.read_bytes += result.moved_bytes
-            self._add(result)
-            if len(results) == len(transfers):
+            if len(results) == len(transfers):  # all of them count in one phase, as their blocks
+                for each in results:
+                    self.tally.read_bytes += each.moved_bytes
+                    self._add(each)
                 self.tally.restored_blocks += len(blocks)
                 done(results)
 
@@ -467,7 +468,11 @@ class Server:
         )
 
     def _stored(self, served: _Served, block: Placed) -> None:
-        self.tally.renamed_files += self._tier.commit(block)
+        try:
+            self.tally.renamed_files += self._tier.commit(block)
+        except OSError as error:  # a name may need another block of its folder
+            self._make_space(served, block, error)
+            return
         self.tally.stored_blocks += 1
         self._cache.finish(block[0], self._clock.now())
         del served.unstored[block[0]]
@@ -478,7 +483,7 @@ class Server:
         """Evict a block because the file system is full, and store again; else raise the error."""
         if error.errno not in _FULL:
             raise error
-        self._tier.delete([block], partial=True)
+        self._tier.delete([block], unfinished=True)
         evicted = self._cache.evict_one()
         if evicted is None:
             raise error

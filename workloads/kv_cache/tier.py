@@ -50,8 +50,11 @@ class Tier(Protocol):
         """Give a block's durable files their names; return how many."""
         ...
 
-    def delete(self, blocks: Iterable[Placed], *, partial: bool = False) -> None:
-        """Unlink the files of blocks, where they have files of their own."""
+    def delete(self, blocks: Iterable[Placed], *, unfinished: bool = False) -> None:
+        """Unlink the files of blocks, where they have files of their own.
+
+        Those of an ``unfinished`` store have their names or temporary ones.
+        """
         ...
 
     def sync(self) -> int:
@@ -75,7 +78,7 @@ class NullTier:
     def commit(self, block: Placed) -> int:
         return 0
 
-    def delete(self, blocks: Iterable[Placed], *, partial: bool = False) -> None:
+    def delete(self, blocks: Iterable[Placed], *, unfinished: bool = False) -> None:
         """Delete nothing."""
 
     def sync(self) -> int:
@@ -156,12 +159,12 @@ class DriveTier:
             folder.rename(name + PARTIAL, name)
         return len(names)
 
-    def delete(self, blocks: Iterable[Placed], *, partial: bool = False) -> None:
+    def delete(self, blocks: Iterable[Placed], *, unfinished: bool = False) -> None:
         if self._geometry.layout is Layout.layer:
             return
         for block in blocks:
             folder, names = self._files(block)
-            folder.remove(*(name + PARTIAL if partial else name for name in names))
+            folder.remove(*names, *(name + PARTIAL for name in names if unfinished))
 
     def sync(self) -> int:
         """Sync the folders, and the files of the layout ``layer``, which no store syncs."""

@@ -52,12 +52,12 @@ class Model:
         self.touch(blocks)
         evicted: list[Block] = []
         while len(self.used) + len(wanted) > self.capacity:
-            block = self.evictable()
-            if block is None:
+            victim = self.evictable()
+            if victim is None:
                 break
-            self.used.remove(block)
-            self.remember(block)
-            evicted.append(block)
+            self.used.remove(victim)
+            self.remember(victim)
+            evicted.append(victim)
         stores = wanted[: max(self.capacity - len(self.used), 0)]
         self.used += stores
         self.storing |= set(stores)

@@ -90,8 +90,8 @@ class TimedTier:
         self.files.add(block)
         return 1
 
-    def delete(self, blocks: Iterable[Placed], *, partial: bool = False) -> None:
-        if not partial:
+    def delete(self, blocks: Iterable[Placed], *, unfinished: bool = False) -> None:
+        if not unfinished:
             self.files -= set(blocks)
 
     def sync(self) -> int:

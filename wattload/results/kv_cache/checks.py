@@ -92,7 +92,8 @@ def _schedule_figures(run: Run) -> CheckFigures:
 
 def _is_kept(figures: CheckFigures) -> Verdict:
     apart_s = abs(amount(figures, "schedule_s") - amount(figures, "planned_s"))
-    return passes(apart_s <= SCHEDULE_TOLERANCE * amount(figures, "planned_s"))
+    most_s = amount(figures, "planned_s") + amount(figures, "arrived")  # and 1 µs an arrival
+    return passes(apart_s <= SCHEDULE_TOLERANCE * most_s)
 
 
 def _schedule(figures: CheckFigures, verdict: Verdict) -> str:
@@ -190,6 +191,11 @@ def _loader_bytes(phase: str, kind: Literal["read", "written"]) -> Callable[[Run
     return lambda run: counted(run, phase, f"{kind}_bytes") or 0
 
 
+def _is_whole(phase: str) -> Callable[[Run], bool]:
+    """Return whether the loader finished all stores of a phase: none found the disk full."""
+    return lambda run: not counted(run, phase, "full_disk_evictions")
+
+
 def _moved(phase: str, kind: Literal["read", "written"]) -> CheckRule[KvFacts]:
     """Return the check of the loader's bytes against the blocks that requests got, or stored.
 
@@ -200,12 +206,17 @@ def _moved(phase: str, kind: Literal["read", "written"]) -> CheckRule[KvFacts]:
     def figures(run: Run) -> CheckFigures:
         blocks = counted(run, phase, f"{what}_blocks") or 0
         blocks_bytes = blocks * run.facts.moved_block_bytes
-        return {"blocks_bytes": blocks_bytes, "moved_bytes": _loader_bytes(phase, kind)(run)}
+        moved_bytes = _loader_bytes(phase, kind)(run)
+        return {
+            "blocks_bytes": blocks_bytes,
+            "moved_bytes": moved_bytes,
+            "has_parts": phase in (FILL, STEADY) or not _is_whole(phase)(run),
+        }
 
     def judge(figures: CheckFigures) -> Verdict:
         least, moved = amount(figures, "blocks_bytes"), amount(figures, "moved_bytes")
-        has_parts = phase in (FILL, STEADY)
-        return passes(least <= moved and (has_parts or moved <= least * (1 + COUNT_TOLERANCE)))
+        is_most = bool(figures["has_parts"]) or moved <= least * (1 + COUNT_TOLERANCE)
+        return passes(least <= moved and is_most)
 
     def sentence(figures: CheckFigures, verdict: Verdict) -> str:
         sizes = compared_bytes(amount(figures, "blocks_bytes"), amount(figures, "moved_bytes"))
@@ -268,8 +279,11 @@ CHECKS: tuple[CheckSource[KvFacts], ...] = (
     ),
     *(_moved(phase, "read") for phase in _READ),
     *(_moved(phase, "written") for phase in _WRITTEN),
-    *(counted_bytes(phase, "read", _loader_bytes(phase, "read")) for phase in _READ),
-    *(counted_bytes(phase, "written", _loader_bytes(phase, "written")) for phase in _WRITTEN),
+    counted_bytes(RESTORE, "read", _loader_bytes(RESTORE, "read")),
+    *(
+        counted_bytes(phase, "written", _loader_bytes(phase, "written"), _is_whole(phase))
+        for phase in _WRITTEN
+    ),
 )
 
 OBSERVED: tuple[Observed[KvFacts], ...] = (
