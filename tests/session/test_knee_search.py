@@ -27,7 +27,7 @@ from wattload.results.registry import Results
 from wattload.run.process import ProcessContext
 from wattload.run.ranks import LocalCommunicator
 from wattload.session import knee_search, loop
-from wattload.session.knee_search import plan_knee
+from wattload.session.knee_search import ORIGIN, plan_knee
 
 SETTING = "workload.interval_s"
 
@@ -268,5 +268,17 @@ def test_what_cant_be_searched_is_refused_in_one_sentence(
 
 
 def test_a_workload_without_a_knee_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needs a workload whose load has a limit, and null has"):
+    with pytest.raises(ConfigError, match="null has none; use workload=kv_cache, or sweep=none"):
         plan_knee(["workload=null", "target.path=/tmp", "sweep=knee"])
+
+
+def test_a_cache_is_searched_by_its_rate_of_requests() -> None:
+    base = ("workload=kv_cache", "target.path=/tmp", "sweep=knee")
+    with pytest.raises(ConfigError, match=r"sweep=knee needs workload\.request_rate"):
+        plan_knee([*base, "workload.target_p99_ms=500"])
+    given = (*base, "workload.arrivals=open", "workload.request_rate=4")
+    with pytest.raises(ConfigError, match=r"sweep=knee needs workload\.target_p99_ms"):
+        plan_knee(given)
+    plan = plan_knee([*given, "workload.target_p99_ms=500"])
+    assert plan.goal == "p99 <= 500 ms"
+    assert plan.point(ORIGIN + 8)[-2:] == ("workload.request_rate=8.0", "seed=1")
