@@ -17,7 +17,7 @@ from wattload.core.io import (
     Stamps,
     TracedOperations,
 )
-from wattload.loaders.aligned_io import PAGE_BYTES, direct_alignment, fill_random
+from wattload.loaders.aligned_io import PAGE_BYTES, direct_alignment
 from wattload.loaders.checkpoint_store import Loaded, Saved, Shard, ShardFile
 from wattload.loaders.direct.config import Config, open_engine
 from wattload.loaders.operation_log import OperationLog
@@ -106,7 +106,7 @@ class DirectStore:
         self._engine.close()
 
     def _fill(self) -> None:
-        fill_random(self._engine.buffers, seed=self._seed, rank=self._rank)
+        self._engine.fill(seed=self._seed, rank=self._rank)
 
     def _run(
         self,

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from wattload.core.io import DataPath, IOKind, IOPlan
 from wattload.loaders.block_transfers import TransferLimits
-from wattload.loaders.engine.engine import IOEngine, Ticket, random_slots
+from wattload.loaders.engine.engine import IOEngine, Ticket
 
 
 class DirectTransfers:
     """Two engines with registered memory and one event descriptor; implements ``BlockTransfers``.
 
     Blocks pass through the engines' slots, which hold random bytes. A read overwrites those of its
-    own engine only, so what is written stays incompressible.
+    own engine only, so what is written stays incompressible, and its sums are known.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class DirectTransfers:
                     block_bytes=limits.request_bytes,
                     depth=self._depth,
                     pollers=pollers,
-                    slots=random_slots(limits.request_bytes, self._depth, pollers, seed=seed),
                     signal=self._signal,
                 )
+            self._engines[IOKind.WRITE].fill(seed=seed)
         except BaseException:
             self.close()
             raise

@@ -262,6 +262,7 @@ class IOEngine:
 
     ``slots`` is the memory that blocks pass through, at least ``depth x pollers x block_bytes``
     from a multiple of 4096; by default the engine allocates it and fills it with random bytes.
+    Plans with stamps keep sums of it, so only ``fill`` and plans may change it afterwards.
     ``regions`` is further memory, for destinations: contiguous uint8 arrays. All memory is
     registered with the kernel once, and is kept until ``close``.
     Without ``direct`` files pass through the page cache. ``signal`` is an event descriptor to
@@ -310,12 +311,10 @@ class IOEngine:
         self._library.wl_engine_facts(self._handle, ctypes.byref(self._facts))
         self._path = self._data_path()
 
-    @property
-    def buffers(self) -> Sequence[NDArray[np.uint8]]:
-        """The engine's slots, ``depth x pollers`` of shape ``(block_bytes,)``."""
-        block_bytes, depth, pollers = self._limits
-        starts = range(0, depth * pollers * block_bytes, block_bytes)
-        return [self._slots[start : start + block_bytes] for start in starts]
+    def fill(self, *, seed: int, rank: int = 0) -> None:
+        """Fill the slots with the random bytes of a seed and rank; no plan may be under way."""
+        fill_random([self._slots], seed=seed, rank=rank)
+        self._library.wl_engine_refilled(self._handle)
 
     @property
     def preallocates(self) -> bool:
@@ -494,9 +493,9 @@ class IOEngine:
         return tuple(refused)
 
 
-def random_slots(block_bytes: int, depth: int, pollers: int, *, seed: int = 0) -> NDArray[np.uint8]:
+def random_slots(block_bytes: int, depth: int, pollers: int) -> NDArray[np.uint8]:
     """Return slots filled with random bytes, in huge pages where the kernel provides them."""
     size_bytes = block_bytes * depth * pollers
     slots = aligned_buffer(size_bytes, HUGE_PAGE_BYTES)
-    fill_random([slots], seed=seed, rank=0)
+    fill_random([slots], seed=0, rank=0)
     return slots

@@ -170,18 +170,21 @@ def test_blocks_are_issued_between_the_sums_of_others(
     assert (seen["bytes"], seen["bad_blocks"], seen["code"]) == (size, 0, 0)
 
 
-def test_a_slot_is_summed_anew_after_a_read_went_through_it(driver: Driver, tmp_path: Path) -> None:
-    source, first, second = tmp_path / "source", tmp_path / "first", tmp_path / "second"
+def test_a_slot_is_summed_anew_after_it_changed(driver: Driver, tmp_path: Path) -> None:
+    """A read and stamps of another unit change it; writes of other files do not."""
+    source, one = tmp_path / "source", [(0, 0, 4 * BLOCK)]
     source.write_bytes(random_bytes(4 * BLOCK))
-    one = [(0, 0, 4 * BLOCK)]
-    plans = [
-        Plan(paths=[first], extents=one, kind=WRITE, flags=DIRECT | STAMP, depth=2),
-        Plan(paths=[source], extents=one, depth=2),
-        Plan(paths=[second], extents=one, kind=WRITE, flags=DIRECT | STAMP, depth=2),
+    read = Plan(paths=[source], extents=one, depth=2)
+    files = [tmp_path / str(number) for number in range(5)]
+    writes = [
+        Plan(paths=[file], extents=one, kind=WRITE, flags=DIRECT | STAMP, depth=2, align=512)
+        for file in files
     ]
-    driver.run(*plans, depth=2)
-    for file in (first, second):
-        assert bad_blocks(as_array(file.read_bytes()), BlockIdentity(0, 0)) == 0
+    writes[3].unit = 512
+    driver.run(*writes[:2], read, *writes[2:], depth=2)
+    for file, write in zip(files, writes, strict=True):
+        content = as_array(file.read_bytes())
+        assert bad_blocks(content, BlockIdentity(0, 0), unit=write.unit or PAGE_BYTES) == 0
 
 
 @through_files

@@ -196,6 +196,10 @@ int32_t wl_engine_open(const wl_setup *setup, wl_engine **out, wl_error *error) 
 
 void wl_engine_facts(const wl_engine *engine, wl_facts *facts) { *facts = engine->facts; }
 
+void wl_engine_refilled(wl_engine *engine) {
+    atomic_fetch_add_explicit(&engine->filling, 1, memory_order_relaxed);
+}
+
 void wl_engine_close(wl_engine *engine) {
     if (!engine)
         return;

@@ -150,6 +150,7 @@ struct wl_engine {
     wl_job *first, *last; /* jobs with operations left to issue, oldest first */
     uint64_t serials, file_serials;
     _Atomic uint64_t newest; /* the serial of the last job submitted */
+    _Atomic uint64_t filling; /* how often others have filled the slots */
     wl_facts facts;
 };
 

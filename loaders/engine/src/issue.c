@@ -29,12 +29,14 @@ static void stamp(wl_poller *poller, const wl_job *job, const wl_op *op, uint32_
     const wl_plan *plan = &job->plan;
     uint64_t number = plan->stamp_first + op->offset / plan->stamp_unit;
     if (plan->flags & WL_DESTINATION || plan->stamp_unit != WL_PAGE_BYTES) {
+        poller->sums.known[index] = 0;
         wl_seal(op->memory, op->length, 0, plan->stamp_nonce, op->extent->word, number,
                 plan->stamp_unit);
         poller->touched_bytes += op->length;
         return;
     }
-    wl_seal_slot(&poller->sums, index, job->serial, op->memory, op->length, plan->stamp_nonce,
+    uint64_t filling = atomic_load_explicit(&poller->engine->filling, memory_order_relaxed);
+    wl_seal_slot(&poller->sums, index, filling, op->memory, op->length, plan->stamp_nonce,
                  op->extent->word, number);
 }
 
@@ -70,6 +72,8 @@ static bool prepare(wl_poller *poller, wl_share *share, uint32_t index, uint64_t
     };
     if (plan->flags & WL_STAMP)
         stamp(poller, job, op, index);
+    else if (plan->kind == WL_READ)
+        poller->sums.known[index] = 0;
     return true;
 }
 

@@ -196,15 +196,15 @@ void wl_job_fail(wl_job *job, const wl_error *error) {
 
 /* The job may be freed as soon as its mutex is released. */
 void wl_job_end(wl_job *job) {
-    int signal = job->engine->signal;
-    uint64_t one = 1;
+    static const uint64_t one = 1;
+    int32_t signal = job->engine->signal;
     pthread_mutex_lock(&job->mutex);
     job->end_ns = wl_now_ns();
     atomic_store_explicit(&job->is_done, true, memory_order_release);
     pthread_cond_broadcast(&job->done);
-    pthread_mutex_unlock(&job->mutex);
     if (signal >= 0 && write(signal, &one, sizeof one) < 0)
-        return; /* its count is at the limit: whoever waits for it sees it */
+        signal = -1; /* its count is at its limit, so whoever waits for it sees it */
+    pthread_mutex_unlock(&job->mutex);
 }
 
 void wl_job_stop(wl_job *job) {
@@ -225,7 +225,7 @@ int32_t wl_job_wait(wl_job *job, uint32_t timeout_ms) {
                              .tv_nsec = (long)(until_ns % 1000000000u)};
     int code = 0;
     pthread_mutex_lock(&job->mutex);
-    while (!atomic_load_explicit(&job->is_done, memory_order_relaxed) && !code)
+    while (timeout_ms && !atomic_load_explicit(&job->is_done, memory_order_relaxed) && !code)
         code = pthread_cond_timedwait(&job->done, &job->mutex, &until);
     bool is_done = atomic_load_explicit(&job->is_done, memory_order_relaxed);
     pthread_mutex_unlock(&job->mutex);

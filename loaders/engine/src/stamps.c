@@ -134,24 +134,24 @@ uint64_t wl_bad_samples(const uint8_t *bytes, size_t length, uint64_t offset, ui
 int wl_slot_sums_init(wl_slot_sums *sums, uint32_t slots, uint32_t block_bytes) {
     sums->pages = block_bytes / WL_PAGE_BYTES;
     sums->sums = calloc((size_t)slots * sums->pages + 1, sizeof *sums->sums);
-    sums->owners = calloc(slots, sizeof *sums->owners);
+    sums->fillings = calloc(slots, sizeof *sums->fillings);
     sums->known = calloc(slots, sizeof *sums->known);
-    return sums->sums && sums->owners && sums->known;
+    return sums->sums && sums->fillings && sums->known;
 }
 
 void wl_slot_sums_free(wl_slot_sums *sums) {
     free(sums->sums);
-    free(sums->owners);
+    free(sums->fillings);
     free(sums->known);
     memset(sums, 0, sizeof *sums);
 }
 
-void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes, size_t length,
+void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t filling, uint8_t *bytes, size_t length,
                   uint64_t nonce, uint64_t word, uint64_t number) {
     size_t whole = length / WL_PAGE_BYTES;
     uint64_t *pages = sums->sums + (size_t)slot * sums->pages;
-    if (sums->owners[slot] != owner) {
-        sums->owners[slot] = owner;
+    if (sums->fillings[slot] != filling) {
+        sums->fillings[slot] = filling;
         sums->known[slot] = 0;
     }
     for (uint32_t i = sums->known[slot]; i < whole; i++)

@@ -31,21 +31,20 @@ WL_API uint64_t wl_bad_samples(const uint8_t *bytes, size_t length, uint64_t off
                                uint64_t extent_bytes, uint64_t seed, uint64_t *compared);
 
 /* Sums of a poller's slots, by blocks of 4096 bytes, so that stamping a slot again needs no
- * second pass over its bytes. Valid within one job, since only that job's operations touch the
- * slots then. */
+ * second pass over its bytes. Valid until a read into the slot, or until all slots are filled. */
 typedef struct {
-    uint64_t *sums;   /* of each page of each slot */
-    uint64_t *owners; /* per slot: the job that the sums are of */
-    uint32_t *known;  /* per slot: how many pages were summed */
+    uint64_t *sums;     /* of each page of each slot */
+    uint64_t *fillings; /* per slot: the filling that the sums are of */
+    uint32_t *known;    /* per slot: how many pages were summed */
     uint32_t pages;   /* per slot */
 } wl_slot_sums;
 
 int wl_slot_sums_init(wl_slot_sums *sums, uint32_t slots, uint32_t block_bytes);
 void wl_slot_sums_free(wl_slot_sums *sums);
 
-/* Seals a payload at the start of slot number `slot`, for job number `owner`; `number` is that of
- * its first block of 4096 bytes. */
-void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t owner, uint8_t *bytes, size_t length,
+/* Seals a payload at the start of slot number `slot`, as it was filled the `filling`-th time;
+ * `number` is that of its first block of 4096 bytes. */
+void wl_seal_slot(wl_slot_sums *sums, uint32_t slot, uint64_t filling, uint8_t *bytes, size_t length,
                   uint64_t nonce, uint64_t word, uint64_t number);
 
 #endif

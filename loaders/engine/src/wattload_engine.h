@@ -210,8 +210,9 @@ typedef struct {
  * is created, preallocated or cut, and fsync does not extend to a folder. The job fails with
  * WL_OTHER_DEVICE, before its first operation, if what was opened is not a block device of that
  * number, sequence and size. A plan without WL_DEVICE may read a block device, and fails with
- * WL_OTHER_DEVICE instead of writing to one. While a job with WL_STAMP runs, nothing else may
- * change the slots: their sums are kept from one block to the next. */
+ * WL_OTHER_DEVICE instead of writing to one. Jobs with WL_STAMP keep the sums of what is in the
+ * slots: whoever else changes the slots, a destination there included, calls wl_engine_refilled
+ * while no job runs. */
 enum { WL_READ = 0, WL_WRITE = 1 };
 enum { WL_SEQUENTIAL = 0, WL_RANDOM = 1, WL_LISTED = 2 };
 enum { WL_PREALLOCATED = 0, WL_OVERWRITE = 1, WL_EXTENDING = 2 };
@@ -236,6 +237,7 @@ WL_API int32_t wl_backend_probe(const char *name, wl_error *error);
 
 WL_API int32_t wl_engine_open(const wl_setup *setup, wl_engine **engine, wl_error *error);
 WL_API void wl_engine_facts(const wl_engine *engine, wl_facts *facts);
+WL_API void wl_engine_refilled(wl_engine *engine);
 WL_API void wl_engine_close(wl_engine *engine);
 
 /* Parses the plan and queues it; opens no file yet, so WL_BAD_PLAN is the only error of the

@@ -25,6 +25,7 @@ from tests.contracts.engine import (
     plan,
 )
 from tests.loop_devices import identity_of, loop_device
+from tests.stamped import bad_blocks
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.core.io import (
     Allocation,
@@ -262,6 +263,16 @@ def test_extents_with_words_of_their_own_may_change_meanwhile(
     both = engine.run(plan("read", first, second, stamps=stamps, words=[1, 2], sampled=True))
     assert (both.bad_blocks, both.compared_bytes) == (1, 6 * 4096)
     assert 0 < both.start_ns < both.end_ns <= time.monotonic_ns()
+
+
+def test_slots_that_are_filled_again_are_summed_again(tmp_path: Path) -> None:
+    path, stamps = tmp_path / "file", Stamps(nonce=5, word=6)
+    engine = IOEngine(block_bytes=BLOCK, depth=DEPTH)
+    for seed in (1, 2, 3):
+        engine.fill(seed=seed)
+        engine.run(plan("write", Extent(path, 0, 4 * BLOCK), stamps=stamps))
+        assert bad_blocks(np.frombuffer(path.read_bytes(), dtype=np.uint8), stamps) == 0
+    engine.close()
 
 
 def test_a_stopped_plan_is_no_result(engine: IOEngine, tmp_path: Path) -> None:
