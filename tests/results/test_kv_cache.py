@@ -18,7 +18,7 @@ from wattload.results.kv_cache.figures import UNPACED, cached_share, holds_targe
 from wattload.results.kv_cache.view import VIEW, break_even
 from wattload.results.reading import checks_of, metrics_of, run_of
 from wattload.results.shapes import Grid, PointLines
-from wattload.results.view import Arm, Shown, ShownRun
+from wattload.results.view import Arm, Shown, ShownRun, TracedRun
 
 NAMESPACE_BYTES = 61_440_000_000_000
 """The size of the made-up drive, which is not that of its partition."""
@@ -308,3 +308,13 @@ def test_a_sweep_over_another_setting_too_has_a_line_for_each_of_its_values() ->
         ("state 0", [1, 2, 4, 8]),
         ("state 1", [1, 2, 4, 8]),
     ]
+
+
+def test_the_hit_rate_has_its_distribution_over_requests() -> None:
+    run = shown_run(facts={"hit_shares": [50, *[0] * 9, 150]})
+    traced = TracedRun("", "all runs", run, {}, 0, lambda _: ())
+    grids = [each for each in VIEW.closing(Shown([], [], [traced])) if isinstance(each, Grid)]
+    (row,) = next(each.rows for each in grids if "share of their blocks" in each.caption)
+    assert [str(cell).replace("\xa0", " ") for cell in row] == (
+        ["all runs", "25.0 %", *["0 %"] * 9, "75.0 %"]
+    )

@@ -333,6 +333,23 @@ def _by_prefix(shown: Shown[KvFacts]) -> Grid:
     )  # fmt: skip
 
 
+def _hit_shares(shown: Shown[KvFacts]) -> Grid:
+    """Return how many requests found which share of their blocks, in tenths."""
+    ends = [percent(tenth / 10) for tenth in range(1, 11)]
+    return Grid(
+        columns=("arm", "#none", *(f"#to {end}" for end in ends)),
+        rows=[
+            (
+                each.title,
+                *(percent(count / sum(counts) if sum(counts) else None) for count in counts),
+            )
+            for each in shown.traced
+            for counts in [each.run.facts.hit_shares]
+        ],
+        caption="Requests of the mix by the share of their blocks that was hit",
+    )
+
+
 def break_even(run: Cached) -> int | None:
     """Return from how many restored tokens on a restore costs less than computing again.
 
@@ -427,7 +444,11 @@ def _by_capacity(run: Run) -> Iterator[Shape]:
             lines=[PointLine("", "source", [size for _, size in lru], ys)],
         )
 
-    most = f"Without a limit: {percent(rate(source.lru[-1].hit_blocks))}."
+    gaps = [_seconds(gap) for gap in (source.gap_p50_s, source.gap_p90_s, source.gap_p99_s)]
+    most = (
+        f"Without a limit: {percent(rate(source.lru[-1].hit_blocks))}. Times between uses of a "
+        f"block: p50 {gaps[0]}, p90 {gaps[1]}, p99 {gaps[2]}."
+    )
     charts = [chart("hit rate", Unit.FRACTION, [rate(each.hit_blocks) for each, _ in lru], most)]
     a_day = divided(facts.moved_block_bytes * DAY_S, source.span_s * (drive_bytes(run) or 0.0))
     if a_day is not None and facts.loop.users is None:
@@ -441,6 +462,7 @@ def _closing(shown: Shown[KvFacts]) -> Iterator[Shape]:
     if shown.traced:
         yield _phases(shown)
         yield _by_prefix(shown)
+        yield _hit_shares(shown)
     if shown.arms:
         yield _mix(shown)
     for run in islice(shown.runs, 1):  # all have one source, or differ in their work
