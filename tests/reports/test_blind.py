@@ -13,14 +13,13 @@ import pytest
 from tests.reports.caches import cache_run
 from tests.reports.gnn import gnn_run
 from tests.reports.gpu_reads import reads_run
+from tests.reports.mlperf_loops import loop_record
 from tests.reports.random_reads import random_run
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import turn
 from tests.reports.test_pages import accelerator_search, outside_program
-from tests.results.test_kv_cache_mlperf import client, run_of
 from wattload.core.record.run import RunRecord
 from wattload.results.figures import Figure
-from wattload.results.kv_cache_mlperf import RESULTS as LOOP
 from wattload.results.reading import metrics_of
 from wattload.results.registry import every_results
 
@@ -43,18 +42,6 @@ def records() -> tuple[RunRecord, ...]:
     runs += [*accelerator_search()[:1], *outside_program()]
     runs += [cache_run(layered=True), cache_run(users=None, request_rate=2.0, reads_directly=False)]
     return (*(run.record for run in runs), loop_record())
-
-
-def loop_record() -> RunRecord:
-    run = run_of(client())
-    facts, settings = run.facts.model_dump(mode="json"), run.facts.settings.model_dump(mode="json")
-    workload = {"name": LOOP.name, "facts": facts}
-    return run.record.model_copy(
-        update={
-            "workload": run.record.workload.model_copy(update=workload),
-            "config": {**run.record.config, "workload": settings},
-        }
-    )
 
 
 @cache

@@ -236,10 +236,8 @@ class Entries:
         with self.lock:
             entry.name = name
             self._entries[entry.number] = entry
-            if entry.is_leaving:
-                self.counts.demoted_bytes += moved_bytes
-            else:
-                self.counts.written_bytes += moved_bytes
+            self.counts.written_bytes += moved_bytes
+            self.counts.demoted_bytes += moved_bytes if entry.is_leaving else 0
         return saved_ns - started_ns, synced_ns - saved_ns
 
     def _make_room(self, size_bytes: int) -> None:

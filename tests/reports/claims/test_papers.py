@@ -68,7 +68,7 @@ def test_every_file_is_a_paper(name: str) -> None:
 
 
 def test_there_is_one_file_per_paper() -> None:
-    assert list(PAPERS) == ["P1", "P2", "P3", "P4", "P5"]
+    assert list(PAPERS) == ["P1", "P2", "P3", "P4", "P5", "P6"]
     assert len(NAMES) == len(PAPERS)
 
 
@@ -91,6 +91,7 @@ def test_there_is_one_file_per_paper() -> None:
         ("P5", "generations", 1.86),
         ("P5", "gen6", 6.92e6),
         ("P5", "gpu", 96e6),
+        ("P6", "read_1", 13.54 * 2**30),
     ],
 )
 def test_a_printed_figure_is_read_as_a_ratio_or_in_si_units(
@@ -143,6 +144,17 @@ def test_a_binary_number_under_a_decimal_unit_is_found(
     assert sides(paper, binary) == pytest.approx((printed, printed), rel=1e-4)
     assert closure(paper, binary).closes is True
     assert closure(paper, decimal).closes is False
+
+
+def test_look_ups_of_system_prompts_found_nothing_and_requests_outlasted_the_clock() -> None:
+    assert sides("P6", "hit_rate_with_prompts") == pytest.approx((0.896, 0.896), abs=0.0005)
+    assert sides("P6", "hit_rate_without_prompts")[0] == pytest.approx(0.923, abs=0.0005)
+    until_the_end, printed = sides("P6", "read_until_the_end")
+    assert until_the_end == pytest.approx(12.64 * 2**30, rel=1e-3)
+    assert printed is not None
+    assert until_the_end < 0.95 * printed
+    ratios = [sides("P6", f"ratio_{name}")[0] for name in ("hpe", "many", "farm", "samsung")]
+    assert ratios == pytest.approx([3.88, 4.43, 4.67, 4.72], abs=0.005)
 
 
 def test_figures_that_claims_name_are_figures_of_real_runs() -> None:
