@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wattload.core.errors import ConfigError
-from wattload.core.units import GB, MILLI, format_bytes, format_percent
+from wattload.core.units import GB, GIB, MILLI, format_bytes, format_percent
 from wattload.core.workload import Outline
 from wattload.loaders.block_transfers import TransferLimits
 from wattload.results.kv_cache.facts import Admission, LruPoint, Source, SourceReport
@@ -18,8 +18,9 @@ from wattload.workloads.kv_cache.sources import report_of
 
 FILL_EVICTED_SHARE = 0.2
 STORE_BYTES_PER_S = 10 * GB
-STORE_CAPACITIES = 16
-"""Stores alone end early after this rate for their time, or after so many times the cache."""
+STORE_CAPACITIES, STORE_LEAST_BYTES = 4, 16 * GIB
+"""Stores alone end early after this rate for their time, or after so many times the cache, where
+that is more than the least bytes."""
 MOST_FILLS = 8
 """The fill ends at the latest when an LRU cache would have stored so many times its capacity."""
 DAY_S = 86400.0
@@ -73,8 +74,9 @@ class Job:
 
     @property
     def most_stored_alone(self) -> int:
-        of_rate = math.ceil(STORE_BYTES_PER_S * self.config.saturation_s / self.moved)
-        return min(of_rate, STORE_CAPACITIES * self.capacity)
+        of_rate = STORE_BYTES_PER_S * self.config.saturation_s
+        of_size = max(STORE_CAPACITIES * self.cache_bytes, STORE_LEAST_BYTES)
+        return math.ceil(min(of_rate, of_size) / self.moved)
 
     @property
     def fill_bytes(self) -> int:
