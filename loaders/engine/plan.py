@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
 from pathlib import Path
 
 import numpy as np
@@ -109,19 +109,21 @@ def encode(
     ``direct`` opens its files with O_DIRECT. Files that are read must not change meanwhile, unless
     each extent has its own stamp word.
     """
-    ends = ends_of(plan)
-    numbers = {path: number for number, path in enumerate(ends)}
-    names = [os.fsencode(path) for path in ends]
-    body = bytearray()
-    position = 0
-    for name, end_bytes in zip(names, ends.values(), strict=True):
-        body += FILE.pack(end_bytes if plan.kind is IOKind.WRITE else 0, position, len(name))
-        position += len(name)
     nonce, word, first, unit_bytes = _stamp_words(plan)
     words = repeat(word, len(plan.extents)) if plan.words is None else plan.words
-    for extent, own in zip(plan.extents, words, strict=True):
-        place = (extent.offset_bytes, extent.length_bytes)
-        body += EXTENT.pack(numbers[extent.path], 0, *place, own)
+    numbers: dict[str, int] = {}
+    extents = [
+        EXTENT.pack(
+            numbers.setdefault(str(extent.path), len(numbers)),
+            *(0, extent.offset_bytes, extent.length_bytes, own),
+        )
+        for extent, own in zip(plan.extents, words, strict=True)
+    ]
+    names = [os.fsencode(path) for path in numbers]
+    ends = ends_of(plan).values() if plan.kind is IOKind.WRITE else [0] * len(names)
+    positions = accumulate(map(len, names), initial=0)
+    files = [FILE.pack(*file) for file in zip(ends, positions, map(len, names), strict=False)]
+    body = b"".join([*files, *extents])
     listed = b"" if plan.blocks is None else plan.blocks.astype("<u8", copy=False).tobytes()
     order = _ORDERS[plan.order] if plan.blocks is None else _LISTED
     paths = b"".join(names)
@@ -138,10 +140,10 @@ def encode(
         _whole(plan.rate_bytes_per_s or 0),
         *(plan.seed % _WORDS, nonce, first),
         *(at.number, unit_bytes, at.offset_bytes),
-        *(len(ends), len(plan.extents), len(paths), len(listed) // 8),
+        *(len(files), len(extents), len(paths), len(listed) // 8),
         *(size_bytes, major, minor, sequence),
     )
-    return head + bytes(body) + listed + paths
+    return head + body + listed + paths
 
 
 def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
@@ -183,10 +185,10 @@ def _check_device(plan: IOPlan, device: DeviceIdentity, alignment_bytes: int) ->
 
 
 def _check_extents(plan: IOPlan, alignment_bytes: int) -> None:
-    ends = ends_of(plan)
+    ends = ends_of(plan) if plan.kind is IOKind.WRITE else None
     for extent in plan.extents:
         end_bytes = extent.offset_bytes + extent.length_bytes
-        cuts = plan.kind is IOKind.WRITE and end_bytes < ends[extent.path]
+        cuts = ends is not None and end_bytes < ends[extent.path]
         if (
             extent.offset_bytes < 0
             or extent.length_bytes < 0
