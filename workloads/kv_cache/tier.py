@@ -117,7 +117,10 @@ class DriveTier:
             folder.reserve(*(f"{_BLOCKS}/{name}" for name in self._all_names(slots)))
             with folder.open() as above:
                 self._folders.append(self._opened.enter_context(above.make(_BLOCKS)))
+        self._layers: list[list[Path]] = []
         if geometry.layout is Layout.layer:
+            names = [_layer_name(piece) for piece in range(geometry.pieces)]
+            self._layers = [[folder.path / name for name in names] for folder in self._folders]
             self._preallocate(slots * geometry.moved_piece_bytes)
 
     @property
@@ -227,10 +230,10 @@ class DriveTier:
     def _extent(self, block: Placed, piece: int, suffix: str = "") -> Extent:
         slot, target = divmod(block[1], len(self._folders))
         size_bytes = self._geometry.moved_piece_bytes
-        folder = self._folders[target].path
-        if self._geometry.layout is Layout.layer:
-            return Extent(folder / _layer_name(piece), slot * size_bytes, size_bytes)
-        return Extent(folder / (_file_name(slot, piece) + suffix), 0, size_bytes)
+        if self._layers:  # the same paths again: there may be thousands of pieces
+            return Extent(self._layers[target][piece], slot * size_bytes, size_bytes)
+        name = _file_name(slot, piece) + suffix
+        return Extent(self._folders[target].path / name, 0, size_bytes)
 
     def _files(self, block: Placed) -> tuple[Folder, list[str]]:
         slot, target = divmod(block[1], len(self._folders))
