@@ -26,8 +26,8 @@ from wattload.core.units import MIB, NS_PER_S
 from wattload.core.workload import Phase
 from wattload.loaders.aligned_io import PAGE_BYTES
 from wattload.loaders.data.data_folder import DataFolder
-from wattload.loaders.stamps import bad_blocks, seal
-from wattload.results.kv_cache_mlperf import COMPARED_BLOCKS, PHASE, ClientFacts, Origin
+from wattload.loaders.stamps import bad_samples, seal
+from wattload.results.kv_cache_mlperf import PHASE, ClientFacts, Origin
 from wattload.workloads.kv_cache.models import Model
 from wattload.workloads.kv_cache_mlperf.config import Option
 
@@ -157,7 +157,7 @@ class Entries:
                     self._entries[number] = entry
             for other in leaving:
                 with other.lock:
-                    save_ns, sync_ns = self._save(other)
+                    self._save(other)
             if in_memory:
                 return 0.0
             save_ns, sync_ns = self._save(entry)
@@ -181,23 +181,27 @@ class Entries:
             return 0.0
         with entry.lock:
             with self.lock:
-                counts.misses += entry.is_gone
-                if not entry.is_gone:
+                is_gone = entry.is_gone
+                counts.misses += is_gone
+                if not is_gone:
                     self._entries.move_to_end(number)
                     counts.memory_bytes += 0 if entry.name else HEADER_BYTES + entry.size_bytes
-            if entry.is_gone or not entry.name:
+            if is_gone or not entry.name:
                 return 0.0
             started_ns = time.monotonic_ns()
             content, moved_bytes = self._load(entry)
             elapsed_ns = time.monotonic_ns() - started_ns
         self._phase.count_read(moved_bytes)
-        bad_count = self._bad_blocks(entry, content)
+        identity = BlockIdentity(self._nonce, number)
+        bad_count, compared_bytes = bad_samples(
+            content, identity, first_block=0, seed=self.counts.file_reads
+        )
         with self.lock:
             self._times_ns["read", "read"].append(elapsed_ns)
             counts.drive_bytes += moved_bytes
             self.counts.file_reads += 1
-            self.counts.compared_blocks += COMPARED_BLOCKS
-            self.counts.bad_blocks += bad_count
+            self.counts.compared_blocks += compared_bytes // PAGE_BYTES
+            self.counts.bad_blocks += bad_count + (content.size != entry.size_bytes)
         return elapsed_ns / NS_PER_S
 
     def _place(self, size_bytes: int) -> tuple[bool, list[Entry]]:
@@ -252,11 +256,11 @@ class Entries:
                     gone.append(entry)
                     self._used_bytes -= HEADER_BYTES + entry.size_bytes
             for entry in gone:
+                entry.is_gone = True
                 del self._entries[entry.number]
             self.counts.evicted += len(gone)
         for entry in gone:
             with entry.lock:
-                entry.is_gone = True
                 self._folder.remove(entry.name)
 
     def _new_name(self) -> str:
@@ -292,14 +296,3 @@ class Entries:
                 return content.reshape(-1).view(np.uint8), file.tell()
         except (ValueError, EOFError) as error:
             raise DataError(f"{path} is not the file that was written: {error}") from error
-
-    def _bad_blocks(self, entry: Entry, content: NDArray[np.uint8]) -> int:
-        """Return how many of the first, the last and one more block are not as written."""
-        if content.size != entry.size_bytes:
-            return COMPARED_BLOCKS
-        identity, last = BlockIdentity(self._nonce, entry.number), content.size // PAGE_BYTES - 1
-        between = (self.counts.file_reads * 2654435761 + entry.number) % (last + 1)
-        return sum(
-            bad_blocks(content[block * PAGE_BYTES :][:PAGE_BYTES], identity, first_block=block)
-            for block in (0, between, last)
-        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,24 @@ def test_own_entries_are_read_to_the_byte_and_nothing_is_left(tmp_path: Path) ->
     assert list_folders(tmp_path) == ()
 
 
+def test_a_read_that_is_left_out_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, left_out = Entries.read, list[int]()
+
+    def leaving_one_out(self: Entries, number: int, origin: Origin) -> float:
+        if origin is Origin.own_entry and not left_out:
+            left_out.append(number)
+            return 0.0
+        return read(self, number, origin)
+
+    monkeypatch.setattr(Entries, "read", leaving_one_out)
+    facts = run(made(), context_at(tmp_path))
+    assert facts is not None
+    assert left_out
+    assert checks_on(facts)["own_rereads"].verdict == "fail"
+
+
 def test_users_do_not_wait_for_their_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +177,7 @@ def test_no_more_is_written_than_planned(tmp_path: Path) -> None:
 def test_a_cache_in_memory_is_counted_and_its_entries_are_written_when_they_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = OPTIONS[2]._replace(memory_bytes=16 * TOKEN_BYTES)
+    small = OPTIONS[2]._replace(memory_bytes=16 * 512 * TOKEN_BYTES)
     monkeypatch.setattr(module, "OPTIONS", {2: small})
     facts = run(made(option=2, users=24), context_at(tmp_path))
     assert facts is not None
@@ -280,6 +300,24 @@ def test_the_entry_used_longest_ago_is_removed_but_none_in_use(tmp_path: Path) -
     entries.write(5, 1)  # all others are in use
     assert len(files_in(tmp_path)) == 4
     assert entries.counts.evicted == 2
+
+
+def test_an_entry_that_is_removed_while_a_read_waits_for_it_is_a_miss(tmp_path: Path) -> None:
+    entries = entries_in(tmp_path, capacity=1)
+    entries.write(0, 1)
+    entries.release(0)
+    counts = entries.counts.reads[Origin.own_entry]
+    with ThreadPoolExecutor(2) as threads:
+        with entries._entries[0].lock:
+            read = threads.submit(own, entries, 0)
+            while not counts.lookups:
+                time.sleep(0.001)
+            write = threads.submit(entries.write, 1, 1)
+            while not entries.counts.evicted:
+                time.sleep(0.001)
+        assert read.result() == 0
+        assert write.result() is not None
+    assert counts.misses == 1
 
 
 def test_memory_holds_no_more_than_its_share_and_reads_never_promote(tmp_path: Path) -> None:
