@@ -146,7 +146,7 @@ def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
     shares = [share for run in runs if (share := ceiling_share(run)) is not None]
     if not shares:
         return None
-    text = f"{number(min(shares), 2)} of its random reads of this size and depth"
+    text = f"at {percent(min(shares))} of its random reads of this size and depth"
     if max(shares) > CEILING_ERROR:
         return Limit(f"limit unknown: {text}, which are no ceiling")
     if min(shares) >= _AT_CEILING:
@@ -230,8 +230,7 @@ _PHASE_CELLS: Sequence[tuple[str, Callable[[Cached, str], Cell]]] = (
     ("#drive energy", lambda run, phase: quantity(_joules(run, phase), Unit.JOULES, 3)),
     ("#net of idle", lambda run, phase: quantity(_net_joules(run, phase), Unit.JOULES, 3)),
     ("#µJ per token", _per_token(_joules)),
-    ("#net of idle", _per_token(_net_joules)),
-    ("#write amplification", amplification),
+    ("#µJ net of idle", _per_token(_net_joules)),
 )
 
 
@@ -241,18 +240,24 @@ def _phases(shown: Shown[KvFacts]) -> Grid:
     mounts = listed(unique(",".join(each.mount_options) for each in systems if each), "or")
     kept = "" if "discard" in mounts else ": the drive keeps evicted blocks until fstrim"
     evidence = listed(unique(run.evidence(RESTORE) for run in runs)) or "not measured"
+    done = [(each, phase) for each in shown.traced for phase in (FILL, STEADY, RESTORE, STORE)
+            if phase in each.run.facts.counts]  # fmt: skip
+    worn = [amplification(each.run, phase) for each, phase in done]
+    is_worn = any(each.text != MISSING for each in worn)
+    unknown = next((each.remark for each in worn if each.remark and not is_worn), "")
     return Grid(
-        columns=("arm", "phase", *(title for title, _ in _PHASE_CELLS)),
+        columns=("arm", "phase", *(title for title, _ in _PHASE_CELLS),
+                 *["#write amplification"] * is_worn),
         rows=[
-            (each.title, phase, *(cell(each.run, phase) for _, cell in _PHASE_CELLS))
-            for each in shown.traced
-            for phase in (FILL, STEADY, RESTORE, STORE)
-            if phase in each.run.facts.counts
+            (each.title, phase, *(cell(each.run, phase) for _, cell in _PHASE_CELLS),
+             *[factor] * is_worn)
+            for (each, phase), factor in zip(done, worn, strict=True)
         ],
         caption=f"What each phase did and cost, {listed(unique(map(_loop, runs)))}",
         note=f"Energy in the window: {evidence}. Steady is the mix; tokens are restored ones in "
-        f"restore and stored ones in store. Mounted with {mounts}{kept}.",
-    )
+        f"restore and stored ones in store. Mounted with {mounts}{kept}."
+        + (f" Write amplification is unknown: {unknown}." if unknown else ""),
+    )  # fmt: skip
 
 
 def _mix(shown: Shown[KvFacts]) -> Shape:
