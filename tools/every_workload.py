@@ -4,7 +4,7 @@ For machines that the tests don't have. Run it by hand, on an idle machine:
 
     .venv/bin/python -m tools.every_workload /mnt/ssd --repeat 5
 
-A demo run takes 11 to 63 s. Runs are made with one GPU, and where there are several, with all of
+A demo run takes 11 to 173 s. Runs are made with one GPU, and where there are several, with all of
 them. A workload that wattload refuses is named, left out and counted: one that needs a GPU where
 there is none, or one that uses a single GPU.
 """
@@ -33,8 +33,8 @@ from wattload.results.reading import judged
 from wattload.run.config_groups import options
 
 GOOD, REFUSED = 0, 2
-RUN_S = (11, 63)
-"""How long the shortest and the longest demo run took on machines with one and with four GPUs."""
+RUN_S = (11, 173)
+"""How long the shortest and the longest demo run took."""
 WATTLOAD = (sys.executable, "-m", "wattload", "run", "--json")
 
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for workload in workloads:
             for _ in range(arguments.repeat):
                 text, status = _run(arguments, workload, count)
-                print(f"{workload:<18}{text}", flush=True)
+                print(f"{workload:<22}{text}", flush=True)
                 if status is None and (count > 1 or not arguments.gpus):
                     left_out += 1
                     break  # it would be refused again

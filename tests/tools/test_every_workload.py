@@ -38,7 +38,7 @@ def test_a_run_has_a_line_with_its_status_and_checks(
     assert every_workload.main([*words, "--repeat", "2"]) == 0
     first, *found, _ = capsys.readouterr().out.splitlines()
     assert re.match(
-        rf"target {target} with .*B free, scale demo, 2.runs in about 22 s to 2 min 06 s; 0 GPUs, ",
+        rf"target {target} with .*B free, scale demo, 2.runs in about 22 s to 5 min 46 s; 0 GPUs, ",
         first,
     )
     assert len(found) == len(list(runs.glob("*/record.json"))) == 2
@@ -79,7 +79,7 @@ def test_a_workload_refused_where_there_is_no_gpu_is_left_out_and_counted(
     words = [str(tmp_path), "--runs", str(tmp_path / "runs"), "--gpus", "0"]
     assert every_workload.main([*words, "--workloads", "null,gpu_read", "--repeat", "2"]) == 0
     *_, refused, last = capsys.readouterr().out.splitlines()
-    assert refused.startswith("gpu_read          refused: 1 process: wattload: ")
+    assert refused.startswith("gpu_read              refused: 1 process: wattload: ")
     assert last == "2 runs ended with exit status 0, 0 did not, 1 were left out"
 
 
