@@ -95,7 +95,7 @@ def test_a_backlog_that_grows_leaves_the_rate_and_no_percentile(
     assert (values(record)["service_p99_s"] is None) is overloaded
     assert values(record)["requests_per_s"] == 10
     if overloaded:
-        assert f"{end} requests in the system at the end" in reason(record, "response_p99_s")
+        assert f"{end} at the end" in reason(record, "response_p99_s")
 
 
 def test_a_backlog_over_its_limit_is_overloaded_and_a_closed_loop_is_not() -> None:
@@ -246,7 +246,7 @@ def test_lines_of_a_terminal_state_the_law_or_the_overload() -> None:
     closed, overloaded = VIEW.lines(shown_run()), VIEW.lines(shown_run(**OPEN, backlog_end=99))
     assert "N ÷ (R + Z) = 10.0" in closed["mix"]
     assert closed["wear"] == UNPACED
-    assert overloaded["latency"].startswith("overloaded: 99 requests")
+    assert overloaded["latency"].startswith("overloaded: backlog 10 at half time, 99")
     assert "drive writes a day" in overloaded["wear"]
 
 
@@ -286,8 +286,11 @@ def test_a_rate_without_a_percentile_neither_holds_nor_fails() -> None:
     arms = arms_over(knee=5.0)
     few = shown_run(users=None, request_rate=2.0, target_p99_ms=500.0, facts={"times": ()})
     arms[1] = replace(arms[1], runs=(few,))
-    grid = next(each for each in VIEW.closing(Shown(arms, arms)) if isinstance(each, Grid))
+    shapes = list(VIEW.closing(Shown(arms, arms)))
+    grid = next(each for each in shapes if isinstance(each, Grid))
+    chart = next(each for each in shapes if isinstance(each, PointLines))
     assert grid.rows == [("all runs", "1.00", "4.00")]
+    assert list(chart.lines[0].xs) == [1, 4, 8]
 
 
 def test_a_sweep_without_a_target_has_its_curve_and_no_knee() -> None:

@@ -35,8 +35,7 @@ def is_overloaded(run: Run) -> bool:
 def overload_text(run: Run) -> str:
     loop = run.facts.loop
     return (
-        f"overloaded: {loop.backlog_end:,} requests in the system at the end, "
-        f"{loop.backlog_half:,} at half of the time"
+        f"overloaded: backlog {loop.backlog_half:,} at half time, {loop.backlog_end:,} at the end"
     )
 
 

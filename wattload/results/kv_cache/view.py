@@ -40,7 +40,16 @@ from wattload.results.kv_cache.figures import (
     tokens,
     written_bytes_per_day,
 )
-from wattload.results.quantity import MISSING, block_text, listed, number, percent, quantity, whole
+from wattload.results.quantity import (
+    MISSING,
+    UNIT_SPACE,
+    block_text,
+    listed,
+    number,
+    percent,
+    quantity,
+    whole,
+)
 from wattload.results.shapes import (
     CEILING_ERROR,
     Fact,
@@ -65,6 +74,7 @@ _AT_CEILING = 0.9
 """From this share of the drive's ceiling on, the drive limits restores."""
 _FEW_CACHED = 0.02
 """A smaller share of reads that did not reach the drive is the file system's own."""
+_OVERLOADED = "overloaded"
 _SHARES = (("p50_s", "p50"), ("p90_s", "p90"), ("p99_s", "p99"), ("p999_s", "p99.9"))
 
 _DEFINITIONS = (
@@ -296,12 +306,17 @@ def _mix(shown: Shown[KvFacts]) -> Shape:
     )
 
 
-def _p99(arm: CacheArm) -> float | None:
-    return None if any(map(is_overloaded, arm.runs)) else arm.mean(added_s)
+def _p99(arm: CacheArm) -> float | str:
+    """Return the mean p99 of an arm, or why it has none: a dash for too few requests."""
+    if any(map(is_overloaded, arm.runs)):
+        return _OVERLOADED
+    mean_s = arm.mean(added_s)
+    return MISSING if mean_s is None else mean_s
 
 
 def _p99_text(arm: CacheArm) -> str:
-    return "overloaded" if any(map(is_overloaded, arm.runs)) else _seconds(arm.mean(added_s))
+    found = _p99(arm)
+    return found if isinstance(found, str) else _seconds(found)
 
 
 def _prefix(times: Times) -> str:
@@ -317,17 +332,19 @@ def _by_prefix(shown: Shown[KvFacts]) -> Grid:
 
     def cells(run: Run, times: Times) -> Iterator[Cell]:
         if is_overloaded(run):
-            yield Word("overloaded", "warn")
+            yield Word(_OVERLOADED, "warn")
             yield from [MISSING] * (len(_SHARES) - 1)
         else:
             yield from (_seconds(times.response.percentiles_s[name]) for name, _ in _SHARES)
         yield from (_seconds(times.service.percentiles_s[name]) for name in ("p50_s", "p99_s"))
-        layer = times.first_layer
-        yield MISSING if layer is None else _seconds(layer.percentiles_s["p99_s"])
+        if has_layers:
+            layer = None if is_overloaded(run) else times.first_layer
+            yield MISSING if layer is None else _seconds(layer.percentiles_s["p99_s"])
 
+    has_layers = any(each.first_layer for traced in shown.traced for each in traced.run.facts.times)
     return Grid(
         columns=("arm", "restored tokens", "#requests", *(f"#{words}" for _, words in _SHARES),
-                 "#p50 of service", "#p99 of service", "#p99 of the first layer"),
+                 "#p50 of service", "#p99 of service", *["#p99 of the first layer"] * has_layers),
         rows=[
             (each.title, _prefix(times), whole(times.response.count), *cells(each.run, times))
             for each in shown.traced
@@ -340,9 +357,8 @@ def _by_prefix(shown: Shown[KvFacts]) -> Grid:
 
 def _hit_shares(shown: Shown[KvFacts]) -> Grid:
     """Return how many requests found which share of their blocks, in tenths."""
-    ends = [percent(tenth / 10) for tenth in range(1, 11)]
     return Grid(
-        columns=("arm", "#none", *(f"#to {end}" for end in ends)),
+        columns=("arm", "#none", *(f"#to {end}{UNIT_SPACE}%" for end in range(10, 101, 10))),
         rows=[
             (
                 each.title,
@@ -396,12 +412,14 @@ def _knee(shown: Shown[KvFacts]) -> Iterator[Shape]:
     for (letter, title), arms in groupby(sorted(shown.arms, key=_line_of), key=_line_of):
         points = {arm.runs[0].facts.settings.request_rate or 0.0: arm for arm in arms}
         rates, name = sorted(points), title or "all runs"
-        lines.append(PointLine(letter, name, rates, [_p99(points[rate]) for rate in rates]))
+        known = [(rate, p99) for rate in rates if (p99 := _p99(points[rate])) != MISSING]
+        values = [None if isinstance(p99, str) else p99 for _, p99 in known]
+        lines.append(PointLine(letter, name, [rate for rate, _ in known], values))
         holds = {rate: [*map(holds_target, points[rate].runs)] for rate in rates}
         fails = min((rate for rate in rates if False in holds[rate]), default=None)
         held = [rate for rate in rates if all(holds[rate]) and (fails is None or rate < fails)]
         rows.append((name, number(max(held, default=None), 3), number(fails, 3)))
-    if not any(len({*line.xs}) > 1 for line in lines):
+    if not any(len(line.xs) > 1 for line in lines):
         return
     targets_ms = {run.facts.settings.target_p99_ms for run in shown.runs}
     target_s = (targets_ms.pop() or 0.0) * MILLI if len(targets_ms) == 1 else 0.0
@@ -416,7 +434,7 @@ def _knee(shown: Shown[KvFacts]) -> Iterator[Shape]:
         over_unit=Unit.SAMPLES_PER_SECOND,
         lines=lines,
         limit=target_s or None,
-        gap="overloaded",
+        gap=_OVERLOADED,
     )
     if target_s:
         yield Grid(
