@@ -116,7 +116,10 @@ class Job:
             format_percent(point.hit_blocks / max(self.source.references, 1))
             for point in (self.lru, self.source.lru[-1])
         )
-        yield "hits", f"{hits} of the blocks of requests at this capacity, {at_most} at any"
+        yield (
+            "hits",
+            f"{hits} of the requests' blocks at this capacity, {at_most} without evictions",
+        )
         daily = self.daily_bytes
         yield (
             "wear",

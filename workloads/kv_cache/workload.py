@@ -318,9 +318,12 @@ def _remarks(facts: KvFacts) -> Iterator[str]:
         yield "No block was evicted: the requests never filled the cache."
     full = sum(each.full_disk_evictions for each in counts.values())
     if full:
-        yield f"The file system was full: {full:,} blocks were evicted before the cache was."
+        yield f"The file system was full before the cache: {full:,} blocks made room for others."
     if RESTORE not in counts:
-        yield "Nothing could be restored alone: of the restored blocks none was left in the cache."
+        yield (
+            "Nothing could be restored alone: no block that the mix restored was in the cache at "
+            "its end."
+        )
     if facts.loop.ended_early:
         yield (
             f"Overloaded: {facts.loop.backlog_end:,} requests were in the system, more than "

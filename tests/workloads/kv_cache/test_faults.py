@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.context import Context, context_at
+from tests.run.running import run_here
 from tests.stamped import sampled_blocks
 from tests.workloads.kv_cache.making import (
     TINY,
@@ -260,9 +263,8 @@ def test_a_full_file_system_evicts_and_goes_on(tiny_file_system: Path, tp: int) 
     run = made(context_at(tiny_file_system), config(**FULL, tp=tp))
     full = sum(counts.full_disk_evictions for counts in run.facts.counts.values())
     assert full > 0
-    assert f"The file system was full: {full:,} blocks were evicted before the cache was." in (
-        run.outcome.remarks
-    )
+    remark = f"The file system was full before the cache: {full:,} blocks made room for others."
+    assert remark in run.outcome.remarks
     for name in ("stored_blocks", "restored_blocks", "durable_stores"):
         assert run.check(name).verdict == "pass"
     assert run.counts(STEADY).restored_blocks > 0
@@ -308,3 +310,85 @@ def test_a_shortened_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{tmp_path}.*\.kv"):
         workload.run(context)
     require_empty(tmp_path)
+
+
+def sparse(path: Path) -> Path:
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    return path
+
+
+def trace_of(folder: Path, *lines: str) -> Path:
+    path = folder / "trace.jsonl"
+    path.write_text("".join(f"{{{line}}}\n" for line in lines))
+    return path
+
+
+LINE = '"timestamp": {}, "input_length": 600, "output_length": 1'
+IDS = '"hash_ids": [1, 2]'
+TRACES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "without hash ids": (
+        lambda folder: trace_of(folder, LINE.format(0)),
+        r"trace\.jsonl, line 1: hash_ids: Field required",
+    ),
+    "falling times": (
+        lambda folder: trace_of(folder, *(f"{LINE.format(time)}, {IDS}" for time in (10, 5))),
+        r"trace\.jsonl, line 2: timestamp must not be before 10, got '5'",
+    ),
+    "1 GB in a line": (
+        lambda folder: sparse(folder / "trace.jsonl"),
+        r"trace\.jsonl, line 1: a line must be shorter than 1048576 bytes",
+    ),
+    "missing": (lambda folder: folder / "trace.jsonl", r"trace=\S+trace\.jsonl is not a file"),
+}
+
+
+@pytest.mark.parametrize(("make", "sentence"), TRACES.values(), ids=TRACES)
+def test_a_bad_trace_is_one_sentence(
+    tmp_path: Path, make: Callable[[Path], Path], sentence: str
+) -> None:
+    words = ("workload.requests=trace", f"workload.trace={make(tmp_path)}")
+    refused(tmp_path, words, sentence)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("workload.model=llama9",), r"model=llama9 is unknown; use one of tiny-1b, .*deepseek-v3"),
+        (("workload.tp=3",), r"tp=3 does not divide the 8 key-value heads of tiny-1b; use a div"),
+        (("workload.block_tokens=1024",), r"block_tokens must be .* 16 to 512, got 1024"),
+        (
+            ("workload.requests=trace", "workload.trace=any", "workload.block_tokens=48"),
+            r"block_tokens=48 does not divide the trace's blocks of 512 tokens; use 16, 32, 64,",
+        ),
+        (("workload.capacity_bytes=9000000",), r"holds 1 blocks .* but one request may have 16;"),
+        (("workload.request_rate=3",), r"request_rate=3 needs workload\.arrivals=open"),
+        (("loader=cufile",), r"loader=cufile does not support workload=kv_cache; use loader=dir"),
+        (("workload.capacity_bytes=1e15",), r"capacity_bytes"),
+        (("workload.capacity_bytes=900000000000000",), r"free, but the run needs 900\.00 TB more"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, words: Sequence[str], sentence: str) -> None:
+    refused(tmp_path, words, sentence)
+
+
+def refused(folder: Path, words: Sequence[str], sentence: str) -> None:
+    """Check that a run is refused in one sentence, before anything is written to its target."""
+    done = run_here(folder, "workload=kv_cache", "scale=demo", "power=none", *words)
+    assert done.returncode == 2
+    [first, *more] = done.stderr.splitlines()
+    assert first.startswith("wattload: ")
+    assert re.search(sentence, first)
+    assert all(line.startswith("  also ") for line in more)
+    assert list((folder / "target").iterdir()) == []
+
+
+def test_a_read_only_target_is_one_sentence(tiny_file_system: Path, tmp_path: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_file_system)], check=True)
+    words = (f"target.path={tiny_file_system}", "workload=kv_cache", "scale=demo", "power=none")
+    done = run_here(tmp_path, *words, "workload.capacity_bytes=16777216", *SMALL)
+    assert done.returncode == 2
+    assert re.fullmatch(r"wattload: .*[Rr]ead-only.*\n", done.stderr), done.stderr
+
+
+SMALL = ("workload.bytes_per_token=1024", "workload.most_input_tokens=4096")

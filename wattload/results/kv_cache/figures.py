@@ -191,7 +191,7 @@ FIGURES: tuple[FigureSource[KvFacts], ...] = (
         meaning="tokens of blocks read from the drive and delivered / time, restores alone",
         phase=RESTORE,
         headline=True,
-        reason="no block was stored, so none was restored",
+        reason="no block that the mix restored was in the cache at its end",
     ),
     _added("response_p99_s", "p99_s", "p99", _RESPONSE, headline=True),
     rate(
