@@ -271,7 +271,7 @@ def arms_over(target_p99_ms: float | None = 500.0, **changes: Any) -> list[Arm[A
 
 def test_the_knee_is_between_two_measured_rates_and_overload_has_no_value() -> None:
     arms = arms_over(knee=5.0)
-    shapes = list(VIEW.closing(Shown(arms, arms)))
+    shapes = list(VIEW.opening(Shown(arms, arms)))
     chart = next(each for each in shapes if isinstance(each, PointLines))
     (line,) = chart.lines
     assert list(line.xs) == [1, 2, 4, 8]
@@ -286,7 +286,7 @@ def test_a_rate_without_a_percentile_neither_holds_nor_fails() -> None:
     arms = arms_over(knee=5.0)
     few = shown_run(users=None, request_rate=2.0, target_p99_ms=500.0, facts={"times": ()})
     arms[1] = replace(arms[1], runs=(few,))
-    shapes = list(VIEW.closing(Shown(arms, arms)))
+    shapes = list(VIEW.opening(Shown(arms, arms)))
     grid = next(each for each in shapes if isinstance(each, Grid))
     chart = next(each for each in shapes if isinstance(each, PointLines))
     assert grid.rows == [("all runs", "1.00", "4.00")]
@@ -295,7 +295,7 @@ def test_a_rate_without_a_percentile_neither_holds_nor_fails() -> None:
 
 def test_a_sweep_without_a_target_has_its_curve_and_no_knee() -> None:
     arms = arms_over(target_p99_ms=None)
-    shapes = list(VIEW.closing(Shown(arms, arms)))
+    shapes = list(VIEW.opening(Shown(arms, arms)))
     assert any(isinstance(each, PointLines) and each.limit is None for each in shapes)
     assert not any(isinstance(each, Grid) for each in shapes)
 
@@ -306,7 +306,7 @@ def test_a_sweep_over_another_setting_too_has_a_line_for_each_of_its_values() ->
         for state in (0, 1)
         for rate, arm in enumerate(arms_over())
     ]
-    chart = next(each for each in VIEW.closing(Shown(arms, arms)) if isinstance(each, PointLines))
+    chart = next(each for each in VIEW.opening(Shown(arms, arms)) if isinstance(each, PointLines))
     assert [(line.title, list(line.xs)) for line in chart.lines] == [
         ("state 0", [1, 2, 4, 8]),
         ("state 1", [1, 2, 4, 8]),

@@ -285,6 +285,7 @@ def _mix(shown: Shown[KvFacts]) -> Shape:
     def joules_per(of: Callable[[Run], float | None], unit_j: float) -> Callable[[CacheArm], str]:
         return text(lambda run: divided(divided(_joules(run, STEADY), of(run)), unit_j))
 
+    is_closed = any(run.facts.loop.users is not None for run in shown.runs)
     facts: Sequence[Fact[CacheArm]] = (
         ("requests/s", text(requests_per_s)),
         ("hit rate", text(hit_rate, Unit.FRACTION)),
@@ -302,7 +303,8 @@ def _mix(shown: Shown[KvFacts]) -> Shape:
         [arm.words for arm in shown.arms],
         facts,
         "Means of valid runs. Joules have the writes and the idle time of the mix in them: they "
-        f"are not those of restores alone. Wear of a closed loop: {UNPACED}.",
+        "are not those of restores alone."
+        + (f" Wear of a closed loop: {UNPACED}." if is_closed else ""),
     )
 
 
@@ -481,7 +483,6 @@ def _by_capacity(run: Run) -> Iterator[Shape]:
 
 
 def _closing(shown: Shown[KvFacts]) -> Iterator[Shape]:
-    yield from _knee(shown)
     if shown.traced:
         yield _phases(shown)
         yield _by_prefix(shown)
@@ -513,6 +514,7 @@ VIEW = View[KvFacts](
     headroom=_headroom,
     ceiling="request logic",
     served=_served,
+    opening=_knee,
     closing=_closing,
     lines=_lines,
 )
