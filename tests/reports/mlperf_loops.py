@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.records import Scenario, make_run
+from tests.reports.sessions import EMPTY
 from wattload.core.histogram import Histogram
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.record.results import Latency, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
+from wattload.reports.runs.load import Run
 from wattload.results.kv_cache_mlperf import (
     NAME,
     PHASE,
@@ -19,6 +21,7 @@ from wattload.results.kv_cache_mlperf import (
     LoopSettings,
     Origin,
 )
+from wattload.results.reading import metrics_of
 
 GB = 10**9
 
@@ -74,3 +77,12 @@ def loop_record(*clients: ClientFacts, seconds: float = 320.0, divisor: int = 1)
             "workload": record.workload.model_copy(update=section),
         }
     )
+
+
+def loop_run(label: str, **users: Any) -> Run:
+    """Return a run of an arm whose processes have the users of MLPerf's option, or others."""
+    record = loop_record()
+    config = {**record.config, "workload": {**record.config["workload"], "users": None, **users}}
+    update = {"run_id": f"run-{label}", "label": label, "config": config}
+    made = record.model_copy(update=update)
+    return Run(record=made.model_copy(update={"metrics": tuple(metrics_of(made))}), traces=EMPTY)

@@ -154,7 +154,7 @@ FIGURES = (
         meaning="bytes written / workload.duration_s",
     ),
     figure(
-        name="read_over_written", of=_over(read_bytes, written_bytes), unit=Unit.FRACTION,
+        name="read_over_written", of=_over(read_bytes, written_bytes), unit=Unit.COUNT,
         label="read ÷ written", meaning="bytes read / bytes written; published: "
         f"{', '.join(f'{name} {ratio}' for name, ratio in PUBLISHED.items())}",
     ),
