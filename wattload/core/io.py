@@ -370,7 +370,8 @@ class IOResult:
     where the engine does not measure it. Under a rate limit it runs from when the operation was
     due, so that an operation that had to wait for others is not counted as fast. ``cpu_s`` is the
     CPU time of the engine's own threads and of the kernel's io_uring workers, which do what would
-    block: writes that extend a file or go to the page cache, and fsync. With ``stamps``,
+    block: writes that extend a file or go to the page cache, and fsync. Of plans under way together
+    it counts once, for the one that ends first. With ``stamps``,
     ``compared_bytes`` of those read were compared, and ``bad_blocks`` counts the blocks of these
     that have another stamp or another sum. ``synced_files`` counts the written files whose fsync
     succeeded.

@@ -115,6 +115,7 @@ struct wl_poller {
     wl_done *done;
     uint64_t touched_bytes;         /* summed since operations were handed over last */
     uint64_t now_ns; /* when the last completions were seen */
+    uint64_t charged_ns; /* of its CPU time: counted for some job */
 
     uint8_t *slots;
     wl_slot_sums sums;
@@ -149,6 +150,7 @@ struct wl_engine {
     bool closing;
     wl_job *first, *last; /* jobs with operations left to issue, oldest first */
     uint64_t serials, file_serials;
+    uint64_t workers_charged_ns; /* of the workers' CPU time: counted for some job */
     _Atomic uint64_t newest; /* the serial of the last job submitted */
     _Atomic uint64_t filling; /* how often others have filled the slots */
     wl_facts facts;
@@ -222,6 +224,7 @@ void wl_jobs_add(wl_job *job);
 bool wl_jobs_withdraw(wl_job *job); /* true if no poller had started it */
 void wl_jobs_halt(wl_engine *engine);
 wl_share *wl_jobs_join(wl_poller *poller);
+uint64_t wl_jobs_workers_ns(wl_job *job); /* their CPU time that counts for a job that ends */
 void wl_jobs_exhaust(wl_job *job);
 bool wl_jobs_leave(wl_job *job); /* true for the last one to leave */
 

@@ -87,6 +87,14 @@ static void sync_folders(wl_poller *poller, wl_share *share) {
             queue_sync(poller, share, &job->folders[i]);
 }
 
+/* Of jobs in flight together, a poller's time counts for the one that it leaves first. */
+static void charge(wl_poller *poller, wl_share *share) {
+    uint64_t now_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t start_ns = share->cpu_start_ns;
+    share->cpu_ns += now_ns - (start_ns > poller->charged_ns ? start_ns : poller->charged_ns);
+    poller->charged_ns = now_ns;
+}
+
 /* Runs the stages in order; each continues here when its last sync is done. */
 static void advance(wl_poller *poller, wl_share *share) {
     wl_job *job = share->job;
@@ -97,17 +105,17 @@ static void advance(wl_poller *poller, wl_share *share) {
         else if (job->stage == WL_SYNCING_FOLDERS)
             sync_folders(poller, share);
     }
-    share->cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - share->cpu_start_ns;
+    charge(poller, share);
     if (share->inflight)
         return;
-    job->workers_ns = wl_workers_look(&job->engine->workers, wl_now_ns()) - job->workers_start_ns;
+    job->workers_ns = wl_jobs_workers_ns(job);
     wl_job_end(job);
 }
 
 void wl_share_release(wl_poller *poller, wl_share *share) {
     wl_job *job = share->job;
     if (job->stage == WL_MOVING) {
-        share->cpu_ns = wl_clock_ns(CLOCK_THREAD_CPUTIME_ID) - share->cpu_start_ns;
+        charge(poller, share);
         if (job->fixes_files)
             poller->engine->backend->forget(poller, job);
         if (!wl_jobs_leave(job))

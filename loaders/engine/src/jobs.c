@@ -69,6 +69,16 @@ wl_share *wl_jobs_join(wl_poller *poller) {
     return job ? &job->shares[poller->number] : NULL;
 }
 
+uint64_t wl_jobs_workers_ns(wl_job *job) {
+    wl_engine *engine = job->engine;
+    pthread_mutex_lock(&engine->mutex);
+    uint64_t now_ns = wl_workers_look(&engine->workers, wl_now_ns());
+    uint64_t start_ns = job->workers_start_ns, charged_ns = engine->workers_charged_ns;
+    engine->workers_charged_ns = now_ns;
+    pthread_mutex_unlock(&engine->mutex);
+    return now_ns - (start_ns > charged_ns ? start_ns : charged_ns);
+}
+
 void wl_jobs_exhaust(wl_job *job) {
     pthread_mutex_lock(&job->engine->mutex);
     unlink_job(job->engine, job);

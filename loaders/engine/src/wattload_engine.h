@@ -113,15 +113,16 @@ typedef struct {
 } wl_progress;
 
 /* The outcome of a job that is done; zeros before. Times are CLOCK_MONOTONIC. `cpu_ns` is CPU
- * time from the job's first operation to its last, overlapping jobs included. It is the time of
- * the pollers and of the kernel's io_uring workers of this process, which do writes that extend
- * a file, I/O through the page cache, and fsync. The workers' time is 0 where the kernel has no
- * /proc/self/task/N/schedstat. It counts for every engine that is active meanwhile, since in a
- * container the owner of a worker is unknown. `latency_sum_ns`, `latency_min_ns` and
- * `latency_max_ns` cover completed operations, from just before an operation is handed to the
- * kernel until its completion is seen; under a rate limit from when it was due, so that the time
- * for which it waited for others counts. `bad_blocks` counts the blocks read (WL_CHECK) that are
- * not what WL_STAMP writes; `compared_bytes` are those that were compared. */
+ * time from the job's first operation to its last; while several jobs of an engine are under way,
+ * it counts for the one that ends first. It is the time of the pollers and of the kernel's io_uring
+ * workers of this process, which do writes that extend a file, I/O through the page cache, and
+ * fsync. The workers' time is 0 where the kernel has no /proc/self/task/N/schedstat. It counts for
+ * every engine that is active meanwhile, since in a container the owner of a worker is unknown.
+ * `latency_sum_ns`, `latency_min_ns` and `latency_max_ns` cover completed operations, from just
+ * before an operation is handed to the kernel until its completion is seen; under a rate limit from
+ * when it was due, so that the time for which it waited for others counts. `bad_blocks` counts the
+ * blocks read (WL_CHECK) that are not what WL_STAMP writes; `compared_bytes` are those that were
+ * compared. */
 typedef struct {
     uint64_t bytes;
     uint64_t operations;

@@ -420,3 +420,20 @@ def test_cpu_time_of_the_kernels_workers_is_counted(tmp_path: Path) -> None:
     whole_s = time.process_time() - before_s
     engine.close()
     assert whole_s / 2 < result.cpu_s <= whole_s * 1.05
+
+
+@pytest.mark.parametrize("backend", FILE_BACKENDS)
+def test_cpu_time_of_plans_under_way_together_is_counted_once(tmp_path: Path, backend: str) -> None:
+    path, stamps, block = tmp_path / "file", Stamps(nonce=5, word=6), 1 << 20
+    path.write_bytes(os.urandom(16 * block))
+    engine = IOEngine(backend=backend, block_bytes=block, depth=8)
+    reads = [
+        plan("read", Extent(path, number * block, block), block=block, depth=8, stamps=stamps)
+        for number in range(16)
+    ]
+    before_s = time.process_time()
+    tickets = [engine.submit(read) for read in 20 * reads]
+    counted_s = sum(ticket.result().cpu_s for ticket in tickets)
+    whole_s = time.process_time() - before_s
+    engine.close()
+    assert whole_s / 10 < counted_s <= whole_s
