@@ -164,6 +164,7 @@ def _facts(made: Cache) -> dict[str, Any]:
         "hit_shares": [100, *[50] * 10],
         "loop": {
             "users": users,
+            "seconds": SECONDS[STEADY],
             "arrived": requests,
             "residence_s": in_system_s,
             "think_s": (users or 0) * SECONDS[STEADY] - in_system_s if users else 0.0,

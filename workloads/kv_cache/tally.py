@@ -90,6 +90,7 @@ class LoopTally:
         own = {each.name for each in fields(self)} & Loop.model_fields.keys()
         return Loop(
             users=users,
+            seconds=self.changed_s - self.start_s,
             backlog_half=half[-1] if half else 0,
             backlog_end=self.in_system,
             **{name: getattr(self, name) for name in own},

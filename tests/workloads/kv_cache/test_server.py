@@ -182,6 +182,7 @@ def test_users_times_seconds_are_residence_and_pauses() -> None:
     server, tally, _ = mixed(Closed(users=7, think_s=0.5), seconds=60.0, decode_s_per_token=0.02)
     loop = server.loop.loop(7)
     assert tally.requests > 100
+    assert loop.seconds == pytest.approx(60.0)
     assert loop.residence_s + loop.think_s == pytest.approx(7 * 60.0, rel=0.01)
     assert little(loop) == pytest.approx(1.0, rel=0.01)
 

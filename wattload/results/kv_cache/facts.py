@@ -138,6 +138,7 @@ class Loop(Frozen):
     """
 
     users: int | None = fact("users of a closed loop; None in an open one")
+    seconds: float = fact("length of the mix; the phase has its last fsync, too", "s", ge=0)
     arrived: int = fact("requests that arrived", ge=0)
     residence_s: float = fact("sum over requests, in the system", "s", ge=0)
     think_s: float = fact("sum over pauses of users; 0 in an open loop", "s", ge=0)

@@ -65,7 +65,7 @@ def hit_rate(run: Run) -> float | None:
 
 
 def requests_per_s(run: Run) -> float | None:
-    return divided(counted(run, STEADY, "requests"), run.seconds(STEADY))
+    return divided(counted(run, STEADY, "requests"), run.facts.loop.seconds)
 
 
 def response(times: Times) -> Latency:
