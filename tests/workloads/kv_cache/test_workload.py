@@ -327,6 +327,29 @@ def test_the_phases_are_timed_in_their_order(tmp_path: Path) -> None:
     assert run.context.has_ended
 
 
+@pytest.mark.parametrize("settings", [{"tp": 2}, layered(TINY, 6)], ids=["files", "layers"])
+def test_what_an_overloaded_mix_cuts_off_leaves_no_files(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    context = context_at(tmp_path)
+    rate = {"arrivals": Arrivals.open, "request_rate": 1e5, "max_backlog": 8}
+    workload = planned(context, config(**settings, **rate))
+    outcome = workload.run(context)
+    assert isinstance(outcome.facts, KvFacts)
+    facts = outcome.facts
+    assert facts.loop.ended_early
+    assert facts.loop.backlog_end == facts.counts[STEADY].cut_requests > 8
+    assert facts.loop.residence_s == pytest.approx(facts.loop.in_system_s)
+    assert any(remark.startswith("Overloaded: ") for remark in outcome.remarks)
+    files = block_files(tmp_path)
+    check, _ = workload.verify(context)
+    assert check.verdict == "pass"
+    if facts.settings.layout is Layout.block_file:
+        assert len(files) * 8192 == check.figures["expected_bytes"]
+        assert {path.suffix for path in files} == {".kv"}
+    require_empty(tmp_path)
+
+
 def test_a_capacity_under_one_request_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
