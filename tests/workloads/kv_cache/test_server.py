@@ -326,3 +326,19 @@ def test_memory_of_the_server_does_not_grow_with_requests(tmp_path: Path) -> Non
     server.mix(1000.0, count_nothing)
     assert not server.restorable()
     assert len(server.loop.backlogs) <= 1000 / 0.1
+
+
+class LayeredTier(TimedTier):
+    """Restores the first layer, then as many bytes of the others."""
+
+    def restore(self, blocks: Sequence[Placed]) -> Sequence[tuple[Transfer, int]]:
+        return [*super().restore(blocks), *super().restore(blocks)]
+
+
+def test_a_restore_counts_whole_in_the_phase_in_which_it_ends() -> None:
+    clock = VirtualClock()
+    source = Open([Request(0.0, (0,), 16, 1), Request(1.0, (0,), 16, 1)])
+    server = server_of(source, LayeredTier(clock, 0.5), clock)
+    before, after = (server.mix(seconds, count_nothing) for seconds in (1.75, 1.0))
+    assert (before.restored_blocks, before.read_bytes) == (0, 0)  # the first layer came at 1.5 s
+    assert (after.restored_blocks, after.read_bytes) == (1, 2 * BLOCK_BYTES)
