@@ -210,10 +210,15 @@ class PathCounts(Frozen):
         return "unverified" if is_refuted else "p2p_nvfs"
 
 
+KEPT_PAGES = "page_cache, kept"
+"""The requested path where pages are not evicted: how many reads memory serves is a result."""
+
+
 class DataPath(Frozen):
     """The path of the bytes between target and memory.
 
-    ``path_requested`` is what the loader requested, e.g. ``o_direct`` or ``page_cache``.
+    ``path_requested`` is what the loader requested, e.g. ``o_direct`` or ``page_cache``, or
+    ``KEPT_PAGES`` where what was written or read before may be read from memory again.
     ``path_effective`` comes from counters only (device sectors against bytes), else it is
     ``unverified``; ``path_evidence`` names the counters, with their figures. ``engine`` is what
     moved the bytes, with its threads and registrations. ``remarks`` are sentences that the page

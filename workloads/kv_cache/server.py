@@ -173,6 +173,7 @@ class Server:
                 break
             self._source_s, _, request = heapq.heappop(self._arrivals)
             served = self._admit(request, self._clock.now())
+            self._tier.delete(served.admitted.evicted)
             self._cache.release(served.admitted)
             self._queue_stores(served)
             self._count_request(request)
@@ -270,6 +271,7 @@ class Server:
                     end_s = 0.0
                     break
                 served = self._admit(Request(0.0, (block,), 0, 0), 0.0)
+                self._tier.delete(served.admitted.evicted)
                 if not served.unstored:
                     break  # all others are being stored
                 self._store(served, served.admitted.stores[0])
@@ -304,20 +306,18 @@ class Server:
         loop.schedule_s += served.arrived_s - self._due_s(0.0)
         if not self._requests.is_closed:
             self._follow(request, 0.0)
-        blocks = served.admitted.restores
-        if not blocks:
-            self._restored(served)
-            return
         served.had_stores = self._stores_begun
         served.is_storing = bool(self._writes)
-        self._begin_restore(blocks, lambda results: self._arrived_data(served, results))
+        blocks = served.admitted.restores
+        if blocks:
+            self._begin_restore(blocks, lambda results: self._arrived_data(served, results))
+        self._tier.delete(served.admitted.evicted)  # behind the reads, which would wait for it
+        if not blocks:
+            self._restored(served)
 
     def _admit(self, request: Request, arrived_s: float) -> _Served:
-        admitted = self._decide(request, self._clock.now())
-        return _Served(request, arrived_s, admitted, dict(admitted.stores))
-
-    def _decide(self, request: Request, now_s: float) -> Admitted:
-        found = self._cache.admit(request.blocks, now_s, self._admission)
+        """Decide on a request, and count it; the caller deletes what is evicted for it."""
+        found = self._cache.admit(request.blocks, self._clock.now(), self._admission)
         tally, blocks = self.tally, len(request.blocks)
         tally.input_tokens += request.input_tokens
         tally.memory_blocks += found.memory_hits
@@ -328,8 +328,7 @@ class Server:
         tally.no_room_blocks += found.no_room
         tally.evicted_blocks += len(found.evicted)
         tally.hit(found.hits, blocks)
-        self._tier.delete(found.evicted)
-        return found
+        return _Served(request, arrived_s, found, dict(found.stores))
 
     def _begin_restore(
         self, blocks: Sequence[Placed], done: Callable[[list[IOResult]], None]

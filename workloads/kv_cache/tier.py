@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Protocol
 
 from wattload.core.files import Folder, naming
-from wattload.core.io import Allocation, DataPath, Extent, IOKind, IOOrder, IOPlan, Stamps
+from wattload.core.io import (
+    KEPT_PAGES,
+    Allocation,
+    DataPath,
+    Extent,
+    IOKind,
+    IOOrder,
+    IOPlan,
+    Stamps,
+)
 from wattload.loaders.block_transfers import BlockTransfers, Transfer, TransferLimits
 from wattload.loaders.data.data_folder import DataFolder
 from wattload.results.kv_cache.facts import Layout
@@ -198,7 +207,10 @@ class DriveTier:
         )
 
     def path(self) -> DataPath:
-        return self._transfers.path()
+        """Return the path of the bytes; a server that reads through the page cache keeps it."""
+        path = self._transfers.path()
+        is_direct = path.path_requested == "o_direct"
+        return path if is_direct else path.model_copy(update={"path_requested": KEPT_PAGES})
 
     def paths(self, blocks: Iterable[Placed]) -> list[Path]:
         """Return the files of blocks, each once."""

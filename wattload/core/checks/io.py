@@ -10,7 +10,7 @@ from typing import Literal
 from wattload.core.checks.conditions import is_paced
 from wattload.core.checks.verdicts import judged, of_host, unknown
 from wattload.core.errors import DataError
-from wattload.core.io import DIRECT_WORDS, QUEUE_WORDS, PathCounts
+from wattload.core.io import DIRECT_WORDS, KEPT_PAGES, QUEUE_WORDS, PathCounts
 from wattload.core.record.energy import WrittenRecord
 from wattload.core.record.phase import IoCounter, PhaseWindow
 from wattload.core.record.results import PACED, Check, Verdict
@@ -65,12 +65,17 @@ def _device_check(
         figures,
         ratio / factor,
         others=_other_load(record, window, counters),
-        is_cached=direction == "read"
-        and all(
-            path.path_requested != "o_direct" and path.counts is None
-            for path in record.workload.paths
-        ),
+        cached_low=_cached_low(record) if direction == "read" else RATIO_LOW,
     )
+
+
+def _cached_low(record: RunRecord) -> float:
+    """Return the least ratio of reads that does not fail: 0 where pages are kept on purpose."""
+    paths = record.workload.paths
+    if all(path.path_requested == KEPT_PAGES for path in paths):
+        return 0.0
+    is_cached = all(path.path_requested != "o_direct" and path.counts is None for path in paths)
+    return CACHED_LOW if is_cached else RATIO_LOW
 
 
 def hosts_took_part(record: RunRecord) -> Sequence[Check]:
@@ -123,15 +128,15 @@ def _judge_ratio(
     ratio: float,
     *,
     others: str | None,
-    is_cached: bool,
+    cached_low: float,
 ) -> Check:
     """Judge ``ratio``, the device's bytes over the expected bytes.
 
     Other load can only add bytes: below the range, some never came from the device. A path through
-    the page cache (``is_cached``) may have read a small part more than once.
+    the page cache may have read again what is there, down to a ratio of ``cached_low``.
     """
     moved = f"The device moved {ratio:.4f} of the bytes expected from the application's count"
-    if is_cached and CACHED_LOW <= ratio < RATIO_LOW:
+    if cached_low <= ratio < RATIO_LOW:
         verdict: Verdict = "warn"
         sentence = f"{moved}: the rest was read again from the page cache."
     elif ratio < RATIO_LOW:
