@@ -235,9 +235,19 @@ class Server:
         """Whether the source has another request."""
         return bool(self._arrivals)
 
-    def restorable(self) -> list[list[Placed]]:
-        """Return the blocks of the latest restores of the mix, as far as they are in the cache."""
-        return [kept for blocks in self._latest if (kept := self._kept(blocks))]
+    def restorable(self, *, each_once: bool = False) -> list[list[Placed]]:
+        """Return the blocks of the latest restores of the mix that are still where they were.
+
+        ``each_once`` leaves out repetitions: with a page cache before the drive, two reads of a
+        block at a time would be one for the drive.
+        """
+        seen: set[Placed] = set()
+        lists = []
+        for blocks in self._latest:
+            lists.append([each for each in blocks if each not in seen and self._is_kept(each)])
+            if each_once:
+                seen.update(blocks)
+        return [blocks for blocks in lists if blocks]
 
     def restore_again(
         self,
@@ -556,10 +566,9 @@ class Server:
         while self._latest_blocks > _REMEMBERED_BLOCKS and len(self._latest) > 1:
             self._latest_blocks -= len(self._latest.popleft())
 
-    def _kept(self, blocks: Sequence[Placed]) -> list[Placed]:
-        """Return the blocks that are still where they were."""
-        cache = self._cache
-        return [each for each in blocks if each[0] in cache and cache.slot(each[0]) == each[1]]
+    def _is_kept(self, placed: Placed) -> bool:
+        block, slot = placed
+        return block in self._cache and self._cache.slot(block) == slot
 
     def _begin(self, moved: Moved) -> None:
         self._moved, self.tally = moved, Tally()

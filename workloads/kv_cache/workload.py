@@ -162,7 +162,7 @@ class KvCache:
             steady = tallies[STEADY] = server.mix(config.duration_s, phase.moved)
             loop = server.loop.loop(config.users if config.is_closed else None)
             server.cut()
-        restorable = server.restorable()
+        restorable = server.restorable(each_once=not self._loader.transfers_directly)
         cold = self._evict(tier, restorable)
         if restorable:
             progress.begin("restoring alone")

@@ -342,3 +342,11 @@ def test_a_restore_counts_whole_in_the_phase_in_which_it_ends() -> None:
     before, after = (server.mix(seconds, count_nothing) for seconds in (1.75, 1.0))
     assert (before.restored_blocks, before.read_bytes) == (0, 0)  # the first layer came at 1.5 s
     assert (after.restored_blocks, after.read_bytes) == (1, 2 * BLOCK_BYTES)
+
+
+def test_behind_a_page_cache_each_block_is_restored_again_once_a_round() -> None:
+    prompts = [(0, 1), (0, 1), (0, 2), (0, 2), (2, 0)]
+    source = Open([Request(n, blocks, 32, 1) for n, blocks in enumerate(prompts)])
+    server, _, _ = mixed(source, seconds=10.0)
+    restored = [[block for block, _ in blocks] for blocks in server.restorable(each_once=True)]
+    assert restored == [[0, 1], [2]]
