@@ -153,7 +153,7 @@ class Server:
         self._latest: deque[list[Placed]] = deque()
         self._latest_blocks = 0
         self.tally, self.times = Tally(), TimesTally()
-        self.loop = LoopTally(clock.now())
+        self.loop = LoopTally(clock.now(), half_s=clock.now())
 
     # Phases
 
@@ -193,7 +193,8 @@ class Server:
         if self._origin_s is None:
             self._origin_s = start_s - self._source_s
         backlog = self.loop.in_system
-        self.loop = LoopTally(start_s, in_system=backlog, changed_s=start_s)
+        half_s = start_s + seconds / 2
+        self.loop = LoopTally(start_s, half_s, in_system=backlog, changed_s=start_s)
         self.times = TimesTally()
         end_s = start_s + seconds
         while (now_s := self._clock.now()) < end_s:

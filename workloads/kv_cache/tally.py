@@ -17,7 +17,6 @@ PREFIX_ENDS = (1024, 4096, 16384, 65536)
 """Restored tokens at which the rows of times by prefix begin."""
 HIT_BINS = 11
 _KEPT = 4096
-_SAMPLE_S = 0.1
 
 
 @dataclass(slots=True)
@@ -58,9 +57,10 @@ class Tally:
 
 @dataclass(slots=True)
 class LoopTally:
-    """The times of ``Loop``, and the requests in the system over time."""
+    """The times of ``Loop``; ``half_s`` is the middle of the phase."""
 
     start_s: float
+    half_s: float
     arrived: int = 0
     residence_s: float = 0.0
     think_s: float = 0.0
@@ -71,30 +71,23 @@ class LoopTally:
     in_system: int = 0
     changed_s: float = 0.0
     ended_early: bool = False
-    backlogs: list[tuple[float, int]] = field(default_factory=list)
+    backlog_half: int = 0
 
     def change(self, time_s: float, by: int) -> None:
         """Add to the requests in the system, and to the integral until now."""
         self.in_system_s += self.in_system * (time_s - self.changed_s)
+        if self.changed_s <= self.half_s < time_s:
+            self.backlog_half = self.in_system
         self.in_system, self.changed_s = self.in_system + by, time_s
-        if not self.backlogs or time_s - self.backlogs[-1][0] >= _SAMPLE_S:
-            self.backlogs.append((time_s, self.in_system))
 
     def since_start_s(self, start_s: float, end_s: float) -> float:
         """Return how much of an interval that ends in the phase is within it."""
         return max(end_s - max(start_s, self.start_s), 0.0)
 
     def loop(self, users: int | None) -> Loop:
-        half_s = (self.start_s + self.changed_s) / 2
-        half = [backlog for time_s, backlog in self.backlogs if time_s <= half_s]
         own = {each.name for each in fields(self)} & Loop.model_fields.keys()
-        return Loop(
-            users=users,
-            seconds=self.changed_s - self.start_s,
-            backlog_half=half[-1] if half else 0,
-            backlog_end=self.in_system,
-            **{name: getattr(self, name) for name in own},
-        )
+        counted = {name: getattr(self, name) for name in own}
+        return Loop(users=users, backlog_end=self.in_system, **counted)
 
 
 class _Values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -318,35 +317,3 @@ def test_a_server_without_a_drive_takes_no_time() -> None:
     tally = server.mix(100.0, count_nothing)
     assert tally.requests == pytest.approx(1000, abs=10)
     assert tally.stored_blocks == 2 * server.loop.arrived
-
-
-def test_memory_of_the_server_does_not_grow_with_requests(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    server = server_of(Closed(users=10, think_s=1.0), NullTier(), clock)
-    server.mix(1000.0, count_nothing)
-    assert not server.restorable()
-    assert len(server.loop.backlogs) <= 1000 / 0.1
-
-
-class LayeredTier(TimedTier):
-    """Restores the first layer, then as many bytes of the others."""
-
-    def restore(self, blocks: Sequence[Placed]) -> Sequence[tuple[Transfer, int]]:
-        return [*super().restore(blocks), *super().restore(blocks)]
-
-
-def test_a_restore_counts_whole_in_the_phase_in_which_it_ends() -> None:
-    clock = VirtualClock()
-    source = Open([Request(0.0, (0,), 16, 1), Request(1.0, (0,), 16, 1)])
-    server = server_of(source, LayeredTier(clock, 0.5), clock)
-    before, after = (server.mix(seconds, count_nothing) for seconds in (1.75, 1.0))
-    assert (before.restored_blocks, before.read_bytes) == (0, 0)  # the first layer came at 1.5 s
-    assert (after.restored_blocks, after.read_bytes) == (1, 2 * BLOCK_BYTES)
-
-
-def test_behind_a_page_cache_each_block_is_restored_again_once_a_round() -> None:
-    prompts = [(0, 1), (0, 1), (0, 2), (0, 2), (2, 0)]
-    source = Open([Request(n, blocks, 32, 1) for n, blocks in enumerate(prompts)])
-    server, _, _ = mixed(source, seconds=10.0)
-    restored = [[block for block, _ in blocks] for blocks in server.restorable(each_once=True)]
-    assert restored == [[0, 1], [2]]
