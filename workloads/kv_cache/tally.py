@@ -87,7 +87,8 @@ class LoopTally:
     def loop(self, users: int | None) -> Loop:
         own = {each.name for each in fields(self)} & Loop.model_fields.keys()
         counted = {name: getattr(self, name) for name in own}
-        return Loop(users=users, backlog_end=self.in_system, **counted)
+        seconds = self.changed_s - self.start_s
+        return Loop(users=users, seconds=seconds, backlog_end=self.in_system, **counted)
 
 
 class _Values:
