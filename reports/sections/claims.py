@@ -103,16 +103,13 @@ def _part(part: ComparedClaims) -> Section:
     roles = (
         f"{paper.publisher}, “{paper.name}”: {pair.a} (a) against {pair.b} (b). On this page, "
         f"{a} is a and {b} is b."
-        if pair.b is not None
-        else f"{paper.publisher}, “{paper.name}”: {pair.a}. On this page, {a} stands for it."
     )
     roles += f" {pair.remark}" if pair.remark else ""
     if pair.unlike and not any(is_as_a(pair, runs) for runs in part.group.arms.values()):
         roles += f" {pair.unlike}"
     return Section(
         anchor=anchor("claims", paper.id, part.group.workload, pair.between),
-        title=f"{part.group.workload}: published figures for {pair.a}"
-        + (f" against {pair.b}" if pair.b is not None else ""),
+        title=f"{part.group.workload}: published figures for {pair.a} against {pair.b}",
         blocks=[Paragraph(roles), _claims(part), _setup(part)],
     )
 

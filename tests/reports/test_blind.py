@@ -13,7 +13,6 @@ import pytest
 from tests.reports.caches import cache_run
 from tests.reports.gnn import gnn_run
 from tests.reports.gpu_reads import reads_run
-from tests.reports.mlperf_loops import loop_record
 from tests.reports.random_reads import random_run
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import turn
@@ -41,7 +40,7 @@ def records() -> tuple[RunRecord, ...]:
     runs += [writes_run(), writes_run(until="fill", draw="each_once")]
     runs += [*accelerator_search()[:1], *outside_program()]
     runs += [cache_run(layered=True), cache_run(users=None, request_rate=2.0, reads_directly=False)]
-    return (*(run.record for run in runs), loop_record())
+    return tuple(run.record for run in runs)
 
 
 @cache

@@ -16,7 +16,6 @@ from tests.records import Scenario, cluster_of, make_cluster, training_record
 from tests.reports.caches import cache_run, cache_turns, rate_sweep
 from tests.reports.gnn import gnn_run, pairs
 from tests.reports.gpu_reads import reads_run, reads_sweep
-from tests.reports.mlperf_loops import loop_run
 from tests.reports.page_text import blocks_text, page_text
 from tests.reports.random_reads import pair_sweep, random_run, target_sweep
 from tests.reports.random_writes import writes_run
@@ -365,8 +364,6 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
         ],
         "label", "job",
     ),
-    "mlperf-loops": (lambda: [loop_run("A"), loop_run("B", users=4)], "label", "job"),
-    "mlperf-loops-claims": (lambda: [loop_run("A"), loop_run("B")], "label", "claims"),
     "kv-cache-buffered": (
         lambda: [cache_run(reads_directly=False, layered=True, has_power=False, evicted=0)],
         "label", "job",

@@ -45,11 +45,6 @@ SMALL: dict[str, tuple[str, ...]] = {
         "workload.warm_up_s=0",
         "workload.saturation_s=0.3",
     ),
-    "kv_cache_mlperf": (
-        "workload.users=2",
-        "workload.length_divisor=512",
-        "workload.duration_s=0.5",
-    ),
     "null": (),
     "random_write": ("workload.range_bytes=33554432",),
     "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
