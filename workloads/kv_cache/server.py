@@ -196,6 +196,8 @@ class Server:
         half_s = start_s + seconds / 2
         self.loop = LoopTally(start_s, half_s, in_system=backlog, changed_s=start_s)
         self.times = TimesTally()
+        self._latest.clear()
+        self._latest_blocks = 0
         end_s = start_s + seconds
         while (now_s := self._clock.now()) < end_s:
             if not self._arrivals and not self._served:
