@@ -16,8 +16,9 @@ from wattload.reports.runs.energy import phase_energies
 from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE
 from wattload.results.kv_cache.figures import UNPACED, cached_share, holds_target, is_overloaded
 from wattload.results.kv_cache.view import VIEW, break_even
+from wattload.results.quantity import MISSING, number, quantity
 from wattload.results.reading import checks_of, metrics_of, run_of
-from wattload.results.shapes import Grid, PointLines
+from wattload.results.shapes import Grid, PointLines, Sheet, Word
 from wattload.results.view import Arm, Shown, ShownRun, TracedRun
 
 NAMESPACE_BYTES = 61_440_000_000_000
@@ -45,11 +46,23 @@ def shown_run(**changes: Any) -> ShownRun[Any]:
     return ShownRun(run.record, found.facts, lambda _, phase: joules.get(phase), lambda _: "")
 
 
+def closing(run: ShownRun[Any], caption: str) -> Grid:
+    """Return the grid of one run with these words in its caption."""
+    traced = TracedRun("", "all runs", run, {}, 0, lambda _: ())
+    grids = [each for each in VIEW.closing(Shown([], [], [traced])) if isinstance(each, Grid)]
+    return next(each for each in grids if caption in each.caption)
+
+
+def mix_of(run: ShownRun[Any]) -> Mapping[str, str]:
+    arms = [Arm("", "A", "all runs", "", (run,))]
+    sheet = next(each for each in VIEW.closing(Shown(arms, arms)) if isinstance(each, Sheet))
+    return {name: text for name, (text,) in sheet.facts}
+
+
 def test_tokens_a_second_are_those_of_each_kind_alone() -> None:
     found = values(cache_record(restored_per_s=200, stored_per_s=80))
     assert found["restored_tokens_per_s"] == 200 * BLOCK_TOKENS
     assert found["stored_tokens_per_s"] == 80 * BLOCK_TOKENS
-    assert found["mixed_restored_tokens_per_s"] == pytest.approx(4000 * BLOCK_TOKENS / 60)
 
 
 def test_the_headline_is_the_rate_of_restores_and_what_they_add_to_the_first_token() -> None:
@@ -59,9 +72,9 @@ def test_the_headline_is_the_rate_of_restores_and_what_they_add_to_the_first_tok
 
 def test_hits_of_either_tier_count_and_only_the_drives_are_restored() -> None:
     counts = {STEADY: {"memory_blocks": 1000, "drive_blocks": 2600, "restored_blocks": 2600}}
-    found = values(cache_record(counts=counts))
-    assert found["hit_rate"] == 3600 / 7200
-    assert found["mixed_restored_tokens_per_s"] == pytest.approx(2600 * BLOCK_TOKENS / 60)
+    run = shown_run(counts=counts)
+    assert values(run.record)["hit_rate"] == 3600 / 7200
+    assert mix_of(run)["restored tokens/s"] == number(2600 * BLOCK_TOKENS / 60, 3)
 
 
 def test_a_joule_pays_for_tokens_that_were_restored_alone() -> None:
@@ -73,10 +86,11 @@ def test_a_joule_pays_for_tokens_that_were_restored_alone() -> None:
 
 def test_wear_is_that_of_the_rate_of_requests_and_unknown_in_a_closed_loop() -> None:
     a_day = 2200 * BLOCK_BYTES / 60 * 86400
-    record = cache_record(**OPEN)
-    assert values(record)["written_bytes_per_day"] == pytest.approx(a_day)
-    assert values(record)["drive_writes_per_day"] == pytest.approx(a_day / NAMESPACE_BYTES)
+    run = shown_run(**OPEN)
+    assert mix_of(run)["written a day"] == quantity(a_day, Unit.BYTES, 3)
+    assert values(run.record)["drive_writes_per_day"] == pytest.approx(a_day / NAMESPACE_BYTES)
     assert values(cache_record())["drive_writes_per_day"] is None
+    assert "written a day" not in mix_of(shown_run())
     assert reason(cache_record(), "drive_writes_per_day") == UNPACED
 
 
@@ -92,7 +106,6 @@ def test_a_backlog_that_grows_leaves_the_rate_and_no_percentile(
     assert run is not None
     assert is_overloaded(run) is overloaded
     assert (values(record)["response_p99_s"] is None) is overloaded
-    assert (values(record)["service_p99_s"] is None) is overloaded
     assert values(record)["requests_per_s"] == 10
     if overloaded:
         assert f"{end} at the end" in reason(record, "response_p99_s")
@@ -118,10 +131,16 @@ def test_a_target_is_held_missed_or_not_set() -> None:
     assert holds_target(overloaded) is False
 
 
-def test_a_figure_of_the_first_layer_needs_layers() -> None:
-    assert "first_layer_p99_s" not in values(cache_record())
-    found = values(cache_record(layered=True))
-    assert 0 < (found["first_layer_p99_s"] or 0) < (found["response_p99_s"] or 0)
+def test_the_first_layer_needs_layers_and_an_overloaded_run_has_service_alone() -> None:
+    files, layers, overloaded = (
+        closing(shown_run(layered=layered, **changes), "length of the restored prefix")
+        for layered, changes in ((False, {}), (True, {}), (True, {**OPEN, "backlog_end": 99}))
+    )
+    assert [*layers.columns] == [*files.columns, "#p99 of the first layer"]
+    assert layers.rows[0][:-1] == files.rows[0]
+    assert MISSING not in layers.rows[0][-3:]
+    assert overloaded.rows[0][3:7] == (Word("overloaded", "warn"), *[MISSING] * 3)
+    assert overloaded.rows[0][7:] == (*layers.rows[0][7:-1], MISSING)
 
 
 def test_reads_that_never_reached_the_drive_are_counted_for_the_page_cache_alone() -> None:
@@ -135,8 +154,8 @@ def test_reads_that_never_reached_the_drive_are_counted_for_the_page_cache_alone
 
 
 CLEAN = (
-    "littles_law", "reuse", "restored_blocks", "durable_stores", "restored_bytes_steady",
-    "restored_bytes_restore", "stored_bytes_fill", "stored_bytes_store", "counted_bytes_restore",
+    "littles_law", "reuse", "restored_blocks", "durable_stores", "counted_bytes_restore",
+    "counted_bytes_store",
 )  # fmt: skip
 
 
@@ -183,18 +202,18 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
         {"counts": {STORE: {"renamed_files": 2399, "synced_files": 2399}}},
         "before they were durable",
     ),
-    "a restore that moved no bytes": (
-        "restored_bytes_restore",
-        {"counts": {RESTORE: {"read_bytes": 5999 * BLOCK_BYTES}}},
-        "these must agree",
+    "restores that moved no bytes": (
+        "counted_bytes_restore",
+        {"counts": {RESTORE: {"read_bytes": 5800 * BLOCK_BYTES}}},
+        f"{6000 * BLOCK_BYTES} bytes were read",
     ),
-    "a restore that read too much": (
-        "restored_bytes_restore",
+    "restores that read too much": (
+        "counted_bytes_restore",
         {"counts": {RESTORE: {"read_bytes": 6200 * BLOCK_BYTES}}},
-        "these must agree",
+        f"{6200 * BLOCK_BYTES} counted as they moved",
     ),
-    "a store that was not written": (
-        "stored_bytes_store", {"counts": {STORE: {"written_bytes": 1}}}, "these must agree"
+    "stores that were not written": (
+        "counted_bytes_store", {"counts": {STORE: {"written_bytes": 1}}}, "1 counted as they moved"
     ),
 }  # fmt: skip
 
@@ -207,9 +226,10 @@ def test_a_fault_fails_its_check(fault: str) -> None:
     assert sentence in check.sentence
 
 
-def test_requests_that_the_end_cut_off_may_have_moved_a_part() -> None:
-    counts = {STEADY: {"read_bytes": 4100 * BLOCK_BYTES}}
-    assert check_of("restored_bytes_steady", counts=counts).verdict == "pass"
+def test_stores_that_found_the_disk_full_moved_more_than_was_stored() -> None:
+    counts = {STORE: {"written_bytes": 2500 * BLOCK_BYTES, "full_disk_evictions": 3}}
+    names = {each.name for each in checks_of(cache_record(counts=counts))}
+    assert "counted_bytes_store" not in names
 
 
 def test_reuse_needs_restores_of_the_drive_and_time() -> None:
@@ -315,9 +335,7 @@ def test_a_sweep_over_another_setting_too_has_a_line_for_each_of_its_values() ->
 
 def test_the_hit_rate_has_its_distribution_over_requests() -> None:
     run = shown_run(facts={"hit_shares": [50, *[0] * 9, 150]})
-    traced = TracedRun("", "all runs", run, {}, 0, lambda _: ())
-    grids = [each for each in VIEW.closing(Shown([], [], [traced])) if isinstance(each, Grid)]
-    (row,) = next(each.rows for each in grids if "share of their blocks" in each.caption)
+    (row,) = closing(run, "share of their blocks").rows
     assert [str(cell).replace("\xa0", " ") for cell in row] == (
         ["all runs", "25.0 %", *["0 %"] * 9, "75.0 %"]
     )

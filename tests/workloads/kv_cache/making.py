@@ -19,7 +19,6 @@ from wattload.core.workload import Accelerator, Outcome
 from wattload.loaders.block_transfers import BlockTransferConfig, Transfer
 from wattload.loaders.data.data_folder import list_folders
 from wattload.loaders.direct.config import Config as DirectConfig
-from wattload.results.checks import CheckRule
 from wattload.results.kv_cache.checks import CHECKS
 from wattload.results.kv_cache.facts import Counts, KvFacts, Layout, Run
 from wattload.workloads.kv_cache import outline, sources
@@ -136,7 +135,7 @@ class Made:
     def check(self, name: str) -> Check:
         """Return a check that the run made, or that follows from its facts."""
         run = Run(record=cache_record(), facts=self.facts)  # of which only times are looked at
-        made = (check for rule in CHECKS for check in rule(run) if isinstance(rule, CheckRule))
+        made = (check for rule in CHECKS for check in rule(run))
         [check] = [check for check in (*self.checks, *made) if check.name == name]
         return check
 

@@ -265,7 +265,7 @@ def test_a_full_file_system_evicts_and_goes_on(tiny_file_system: Path, tp: int) 
     assert full > 0
     remark = f"The file system was full before the cache: {full:,} blocks made room for others."
     assert remark in run.outcome.remarks
-    for name in ("stored_blocks", "restored_blocks", "durable_stores", "stored_bytes_fill"):
+    for name in ("stored_blocks", "restored_blocks", "durable_stores"):
         assert run.check(name).verdict == "pass"
     assert run.counts(STEADY).restored_blocks > 0
     assert thesis.read_text() == "three years of work"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from wattload.core.record.results import Latency
 from wattload.core.record.target import BlockNode
 from wattload.core.units import MILLI, Unit
 from wattload.results.facts import divided, sum_if_known
 from wattload.results.figures import Figure, FigureSource
-from wattload.results.kv_cache.facts import RESTORE, STEADY, STORE, KvFacts, Run, Times
+from wattload.results.kv_cache.facts import RESTORE, STEADY, STORE, KvFacts, Run
 
 RESTORED = "restored_tokens_per_s"
 UNPACED = "not applicable: unpaced"
 DAY_S = 86400.0
 OVERLOAD_GROWTH, OVERLOAD_FROM = 1.5, 8
 """A backlog that grows steadily from nothing doubles in the second half, give or take some."""
-
-Part = Callable[[Times], Latency | None]
 
 figure = partial(Figure[KvFacts], phase=STEADY)
 rate = partial(figure, unit=Unit.SAMPLES_PER_SECOND, better="higher")
@@ -41,23 +38,23 @@ def overload_text(run: Run) -> str:
 
 def counted(run: Run, phase: str, name: str) -> int | None:
     """Return one of the ``Counts`` of a phase; ``None`` if the run did not have the phase."""
-    counts = run.facts.in_phase(phase)
+    counts = run.facts.counts.get(phase)
     return None if counts is None else int(getattr(counts, name))
 
 
-def tokens(run: Run, phase: str, name: str) -> int | None:
-    """Return the tokens of one of the counts of blocks, such as ``restored_blocks``."""
-    blocks = counted(run, phase, name)
+def tokens(run: Run, phase: str, kind: str) -> int | None:
+    """Return the tokens of blocks of a kind in ``Counts``, such as ``restored``."""
+    blocks = counted(run, phase, f"{kind}_blocks")
     return None if blocks is None else blocks * run.facts.settings.block_tokens
 
 
-def per_second(run: Run, phase: str, name: str) -> float | None:
-    return divided(tokens(run, phase, name), run.seconds(phase))
+def per_second(run: Run, phase: str, kind: str) -> float | None:
+    return divided(tokens(run, phase, kind), run.seconds(phase))
 
 
 def hit_tokens(run: Run) -> float | None:
     """Return the input tokens of the steady phase that either tier had."""
-    return sum_if_known(tokens(run, STEADY, f"{tier}_blocks") for tier in ("memory", "drive"))
+    return sum_if_known(tokens(run, STEADY, tier) for tier in ("memory", "drive"))
 
 
 def hit_rate(run: Run) -> float | None:
@@ -68,20 +65,21 @@ def requests_per_s(run: Run) -> float | None:
     return divided(counted(run, STEADY, "requests"), run.facts.loop.seconds)
 
 
-def response(times: Times) -> Latency:
-    return times.response
+def littles_rate(run: Run) -> float | None:
+    """Return N ÷ (R + Z), the rate of requests of a closed loop by their mean times."""
+    loop = run.facts.loop
+    cycle_s = divided(loop.residence_s + loop.think_s, counted(run, STEADY, "requests"))
+    return None if loop.users is None else divided(loop.users, cycle_s)
 
 
-def added_s(
-    run: Run, name: str = "p99_s", part: Part = response, *, storing: bool | None = None
-) -> float | None:
-    """Return a percentile of what the drive adds to the time to first token; none if overloaded.
+def added_s(run: Run, name: str = "p99_s") -> float | None:
+    """Return a percentile of what the drive adds to the time to first token.
 
-    It is of all requests, or of those with or without stores under way.
+    It is ``None`` for an overloaded run, or if too few requests restored blocks.
     """
-    row = next((each for each in run.facts.times if each.storing is storing), None)
-    latency = None if row is None or is_overloaded(run) else part(row)
-    return None if latency is None else latency.percentiles_s[name]
+    if is_overloaded(run) or not run.facts.times:
+        return None
+    return run.facts.times[0].response.percentiles_s[name]
 
 
 def holds_target(run: Run) -> bool | None:
@@ -107,9 +105,8 @@ def cached_share(run: Run, phase: str) -> float | None:
 
 def written_bytes_per_day(run: Run) -> float | None:
     """Return the bytes that this rate of requests stores in a day; ``None`` in a closed loop."""
-    written = counted(run, STEADY, "written_bytes")
-    rate = divided(written, run.seconds(STEADY))
-    return None if rate is None or run.facts.loop.users is not None else rate * DAY_S
+    a_second = divided(counted(run, STEADY, "written_bytes"), run.seconds(STEADY))
+    return None if a_second is None or run.facts.loop.users is not None else a_second * DAY_S
 
 
 def drive_bytes(run: Run) -> float | None:
@@ -131,73 +128,44 @@ def drive_writes_per_day(run: Run) -> float | None:
     return divided(written_bytes_per_day(run), drive_bytes(run))
 
 
-def _added(
-    name: str,
-    share: str,
-    words: str,
-    meaning: str,
-    part: Part = response,
-    *,
-    storing: bool | None = None,
-    headline: bool = False,
-) -> Figure[KvFacts]:
-    """Return the figure of a percentile of what the drive adds to the time to first token."""
-
-    def reason(run: Run) -> str:
-        return overload_text(run) if is_overloaded(run) else "too few requests restored blocks"
-
-    return figure(
-        name=name,
-        label=f"added to TTFT, {words}",
-        of=lambda run: added_s(run, share, part, storing=storing),
-        unit=Unit.SECONDS,
-        better="lower",
-        meaning=meaning,
-        headline=headline,
-        reason=reason,
+def _of_page_cache(run: Run) -> Sequence[Figure[KvFacts]]:
+    cached = neutral(
+        name="cached_fraction",
+        of=lambda run: cached_share(run, STEADY),
+        unit=Unit.FRACTION,
+        meaning="share of the bytes read in the mix that never reached the drive",
+        reason="no block device counted the reads",
     )
+    return [] if run.facts.reads_directly else [cached]
 
-
-def _of_some(run: Run) -> Sequence[Figure[KvFacts]]:
-    """Return the figures of runs in layers, and of those through the page cache."""
-    found = []
-    if run.facts.all_times is not None and run.facts.all_times.first_layer is not None:
-        meaning = "from the arrival until the first layer of all restored blocks is there"
-        part: Part = lambda times: times.first_layer  # noqa: E731 - with its type
-        found.append(_added("first_layer_p99_s", "p99_s", "p99 of the first layer", meaning, part))
-    if not run.facts.reads_directly:
-        found.append(
-            neutral(
-                name="cached_fraction",
-                of=lambda run: cached_share(run, STEADY),
-                unit=Unit.FRACTION,
-                meaning="share of the bytes read in the mix that never reached the drive",
-                reason="no block device counted the reads",
-            )
-        )
-    return found
-
-
-_RESPONSE = (
-    "from the (scheduled) arrival until the last restored block is there: what the drive adds to "
-    "the time to first token, at most"
-)
 
 FIGURES: tuple[FigureSource[KvFacts], ...] = (
     rate(
         name=RESTORED,
         label="restored tokens",
-        of=lambda run: per_second(run, RESTORE, "restored_blocks"),
+        of=lambda run: per_second(run, RESTORE, "restored"),
         meaning="tokens of blocks read from the drive and delivered / time, restores alone",
         phase=RESTORE,
         headline=True,
         reason="no block that the mix restored was in the cache at its end",
     ),
-    _added("response_p99_s", "p99_s", "p99", _RESPONSE, headline=True),
+    figure(
+        name="response_p99_s",
+        label="added to TTFT, p99",
+        of=added_s,
+        unit=Unit.SECONDS,
+        better="lower",
+        meaning="from the (scheduled) arrival until the last restored block is there: what the "
+        "drive adds to the time to first token, at most",
+        headline=True,
+        reason=lambda run: (
+            overload_text(run) if is_overloaded(run) else "too few requests restored blocks"
+        ),
+    ),
     rate(
         name="stored_tokens_per_s",
         label="stored tokens",
-        of=lambda run: per_second(run, STORE, "stored_blocks"),
+        of=lambda run: per_second(run, STORE, "stored"),
         meaning="tokens of blocks made durable / time, stores alone, with fsync",
         phase=STORE,
         reason="no block was stored",
@@ -209,43 +177,7 @@ FIGURES: tuple[FigureSource[KvFacts], ...] = (
         meaning="tokens of hits in either tier / tokens of the input",
     ),
     rate(name="requests_per_s", of=requests_per_s, meaning="requests done / time, in the mix"),
-    rate(
-        name="mixed_restored_tokens_per_s",
-        label="restored tokens in the mix",
-        of=lambda run: per_second(run, STEADY, "restored_blocks"),
-        meaning="tokens of blocks read from the drive and delivered / time, in the mix",
-    ),
-    *(
-        _added(f"response_{share}", share, words, _RESPONSE)
-        for share, words in (("p50_s", "p50"), ("p90_s", "p90"), ("p999_s", "p99.9"))
-    ),
-    _added(
-        "service_p99_s",
-        "p99_s",
-        "p99 of service",
-        "from the first read issued until the last restored block is there",
-        lambda times: times.service,
-    ),
-    *(
-        _added(
-            f"response_{name}_p99_s",
-            "p99_s",
-            f"p99 {words}",
-            f"as response, of requests {words} under way",
-            storing=name == "storing",
-        )
-        for name, words in (("storing", "with stores"), ("quiet", "without stores"))
-    ),
-    _of_some,
-    *(
-        neutral(
-            name=f"{kind}_blocks",
-            of=partial(counted, phase=STEADY, name=f"{kind}_blocks"),
-            unit=Unit.COUNT,
-            meaning=f"blocks that were {words}, in the mix",
-        )
-        for kind, words in (("stored", "made durable"), ("evicted", "evicted for others"))
-    ),
+    _of_page_cache,
     figure(
         name="ceiling_fraction",
         label="share of the drive's ceiling",
@@ -257,18 +189,6 @@ FIGURES: tuple[FigureSource[KvFacts], ...] = (
         phase=RESTORE,
         reason="the ceiling was not measured",
     ),
-    figure(
-        name="cpu_s_per_gb",
-        of=lambda run: divided(
-            run.facts.counts[RESTORE].cpu_s if RESTORE in run.facts.counts else None,
-            (counted(run, RESTORE, "restored_blocks") or 0) * run.facts.block_bytes,
-        ),
-        unit=Unit.SECONDS_PER_BYTE,
-        better="lower",
-        meaning="CPU time of the loader's threads / restored bytes, restores alone",
-        phase=RESTORE,
-        reason="no block was restored",
-    ),
     neutral(
         name="drive_writes_per_day",
         label="drive writes a day",
@@ -279,13 +199,5 @@ FIGURES: tuple[FigureSource[KvFacts], ...] = (
         reason=lambda run: (
             UNPACED if run.facts.loop.users is not None else "the drive's capacity is unknown"
         ),
-    ),
-    neutral(
-        name="written_bytes_per_day",
-        label="written a day",
-        of=written_bytes_per_day,
-        unit=Unit.BYTES,
-        meaning="bytes that this rate of requests stores in a day",
-        reason=UNPACED,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
@@ -9,6 +10,7 @@ from wattload.core.power import Scope
 from wattload.core.units import MICRO, MILLI, Unit
 from wattload.results.amplification import amplification
 from wattload.results.facts import divided, sum_if_known
+from wattload.results.kv_cache import figures
 from wattload.results.kv_cache.facts import (
     FILL,
     RESTORE,
@@ -17,28 +19,7 @@ from wattload.results.kv_cache.facts import (
     KvFacts,
     Layout,
     Run,
-    Source,
     Times,
-)
-from wattload.results.kv_cache.figures import (
-    DAY_S,
-    RESTORED,
-    UNPACED,
-    added_s,
-    cached_share,
-    ceiling_share,
-    counted,
-    drive_bytes,
-    drive_writes_per_day,
-    hit_rate,
-    hit_tokens,
-    holds_target,
-    is_overloaded,
-    overload_text,
-    per_second,
-    requests_per_s,
-    tokens,
-    written_bytes_per_day,
 )
 from wattload.results.quantity import (
     MISSING,
@@ -68,14 +49,15 @@ from wattload.results.view import Arm, Condition, Joule, Limit, Served, Shown, S
 
 Cached = ShownRun[KvFacts]
 CacheArm = Arm[KvFacts]
-Cell = str | Word
 
 _AT_CEILING = 0.9
 """From this share of the drive's ceiling on, the drive limits restores."""
 _FEW_CACHED = 0.02
 """A smaller share of reads that did not reach the drive is the file system's own."""
 _OVERLOADED = "overloaded"
-_SHARES = (("p50_s", "p50"), ("p90_s", "p90"), ("p99_s", "p99"), ("p999_s", "p99.9"))
+_SHARES = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9"}
+_ALONE = {RESTORE: "restored", STORE: "stored"}
+"""The blocks of phases that do nothing else."""
 
 _DEFINITIONS = (
     "Request: when it arrives, the longest cached prefix of its full blocks is looked up, in order "
@@ -99,7 +81,7 @@ _DEFINITIONS = (
     "Overloaded: at the end over 1.5 times as many requests are in the system as at half of the "
     "time. Latency then depends on the length of the run, so there is none; rates are kept.",
     "Drive writes a day: bytes stored at this rate of requests ÷ capacity of the drive, without "
-    f"its write amplification. In a closed loop, where the drive sets the rate: {UNPACED}.",
+    f"its write amplification. In a closed loop, where the drive sets the rate: {figures.UNPACED}.",
 )
 
 
@@ -107,72 +89,73 @@ def _seconds(value: float | None) -> str:
     return quantity(value, Unit.SECONDS, 3)
 
 
+def _bytes(value: float | None) -> str:
+    return quantity(value, Unit.BYTES, 3)
+
+
 def _capacity(run: Run) -> str:
-    return quantity(run.facts.capacity_blocks * run.facts.moved_block_bytes, Unit.BYTES, 3)
+    return _bytes(run.facts.capacity_blocks * run.facts.moved_block_bytes)
 
 
 def _loop(run: Run) -> str:
     settings = run.facts.settings
     if run.facts.loop.users is not None:
         return f"closed loop of {run.facts.loop.users} users"
-    if settings.requests is Source.trace:
-        return f"trace at {settings.speed:g} times its speed"
-    return f"open loop at {number(settings.request_rate, 3)} requests/s"
+    if settings.request_rate is not None:
+        return f"open loop at {number(settings.request_rate, 3)} requests/s"
+    return f"trace at {settings.speed:g} times its speed"
 
 
-def _job_parts(run: Run) -> Iterator[str]:
+def _job_parts(run: Run) -> Sequence[str]:
     facts, settings = run.facts, run.facts.settings
-    is_model = settings.bytes_per_token is None
-    yield settings.model if is_model else f"{whole(settings.bytes_per_token)} bytes a token"
-    if settings.tp > 1:
-        yield f"tensor parallel {settings.tp}"
-    if facts.mla:
-        yield f"latent vectors {facts.mla}"
-    yield (
-        f"blocks of {settings.block_tokens} tokens ({quantity(facts.block_bytes, Unit.BYTES, 3)})"
-    )
-    if settings.layout is Layout.layer:
-        piece = block_text(facts.moved_block_bytes // facts.pieces)
-        yield f"{whole(facts.pieces)} pieces of {piece}"
-    yield _loop(run)
-    yield f"cache of {_capacity(run)}"
-    if settings.memory_tier_bytes:
-        yield f"memory tier of {quantity(settings.memory_tier_bytes, Unit.BYTES, 3)}"
+    piece = block_text(facts.moved_block_bytes // facts.pieces)
+    parts = {
+        settings.model: settings.bytes_per_token is None,
+        f"{whole(settings.bytes_per_token)} bytes a token": settings.bytes_per_token is not None,
+        f"tensor parallel {settings.tp}": settings.tp > 1,
+        f"latent vectors {facts.mla}": facts.mla,
+        f"blocks of {settings.block_tokens} tokens ({_bytes(facts.block_bytes)})": True,
+        f"{whole(facts.pieces)} pieces of {piece}": settings.layout is Layout.layer,
+        _loop(run): True,
+        f"cache of {_capacity(run)}": True,
+        f"memory tier of {_bytes(settings.memory_tier_bytes)}": settings.memory_tier_bytes,
+    }
+    return [part for part, applies in parts.items() if applies]
 
 
 def _job(shown: Sequence[Run], _: Sequence[Run]) -> str:
     """Return what the runs have in common: ``llama3.1-8b, blocks of 256 tokens (33.6 MB), ...``."""
-    first, *others = [list(_job_parts(run)) for run in shown]
+    first, *others = map(_job_parts, shown)
     return ", ".join(part for part in first if all(part in other for other in others))
 
 
 def _conditions(run: Run) -> Iterator[Condition]:
-    evicts = any(counted(run, phase, "evicted_blocks") for phase in (FILL, STEADY))
+    evicts = any(figures.counted(run, phase, "evicted_blocks") for phase in (FILL, STEADY))
     differs = "only some runs evicted blocks"
     yield Condition(name="evictions", value="yes" if evicts else "none", differs=differs)
 
 
 def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
-    shares = [share for run in runs if (share := ceiling_share(run)) is not None]
+    shares = [share for run in runs if (share := figures.ceiling_share(run)) is not None]
     if not shares:
         return None
     text = f"at {percent(min(shares))} of its random reads of this size and depth"
     if max(shares) > CEILING_ERROR:
-        return Limit(f"limit unknown: {text}, which are no ceiling")
-    if min(shares) >= _AT_CEILING:
+        text += ", which are no ceiling"
+    elif min(shares) >= _AT_CEILING:
         return Limit(f"limited by the drive, {text}", is_drive=True)
     return Limit(f"limit unknown: {text}")
 
 
 def _headroom(run: Run) -> list[float]:
     """Return how far the rate of the requests' logic is above that of restored blocks."""
-    rate = divided(counted(run, RESTORE, "restored_blocks"), run.seconds(RESTORE))
+    rate = divided(figures.counted(run, RESTORE, "restored_blocks"), run.seconds(RESTORE))
     factor = divided(run.facts.logic_blocks_per_s, rate)
     return [] if factor is None else [factor]
 
 
 def _served(run: Run) -> Served:
-    share = None if run.facts.reads_directly else cached_share(run, RESTORE)
+    share = None if run.facts.reads_directly else figures.cached_share(run, RESTORE)
     if share is None or share < _FEW_CACHED:
         return Served()
     return Served(from_memory=f"the page cache served {percent(share)} of the restores")
@@ -180,26 +163,27 @@ def _served(run: Run) -> Served:
 
 def _lines(run: Run) -> Mapping[str, str]:
     """Return the terminal's lines: added latency, the mix with its loop, stores, and wear."""
-    loop, requests = run.facts.loop, counted(run, STEADY, "requests")
-    added = [f"{words} {_seconds(added_s(run, name))}" for name, words in _SHARES]
-    added.append(f"service p99 {_seconds(added_s(run, part=lambda times: times.service))}")
-    mix = [f"{_loop(run)}: {number(requests_per_s(run), 3)} requests/s"]
-    if loop.users is not None and requests:
-        cycle_s, think_s = (loop.residence_s + loop.think_s) / requests, loop.think_s / requests
-        law = f"N ÷ (R + Z) = {number(loop.users / cycle_s, 3)}, Z = {_seconds(think_s)}"
-        mix[0] += f" ({law})"
-    mix.append(f"hit rate {percent(hit_rate(run))}")
-    mix.append(f"{whole(counted(run, STEADY, 'evicted_blocks'))} blocks evicted")
+    added = [f"{words} {_seconds(figures.added_s(run, name))}" for name, words in _SHARES.items()]
+    think_s = divided(run.facts.loop.think_s, figures.counted(run, STEADY, "requests"))
+    law = f" (N ÷ (R + Z) = {number(figures.littles_rate(run), 3)}, Z = {_seconds(think_s)})"
+    mix = [
+        f"{_loop(run)}: {number(figures.requests_per_s(run), 3)} requests/s"
+        + ("" if run.facts.loop.users is None else law),
+        f"hit rate {percent(figures.hit_rate(run))}",
+        f"{whole(figures.counted(run, STEADY, 'evicted_blocks'))} blocks evicted",
+    ]
     if not run.facts.reads_directly:
-        mix.append(f"{percent(cached_share(run, STEADY))} of reads did not reach the drive")
-    a_day = written_bytes_per_day(run)
-    wear = f"{quantity(a_day, Unit.BYTES, 3)} a day, {number(drive_writes_per_day(run), 3)} drive "
+        mix.append(f"{percent(figures.cached_share(run, STEADY))} of reads did not reach the drive")
+    a_day, drive_writes = figures.written_bytes_per_day(run), figures.drive_writes_per_day(run)
+    wear = f"{_bytes(a_day)} a day, {number(drive_writes, 3)} drive writes a day"
+    stored = whole(figures.per_second(run, STORE, "stored"))
+    is_overloaded = figures.is_overloaded(run)
     return {
         "also": "",
-        "latency": overload_text(run) if is_overloaded(run) else f"TTFT + {', '.join(added)}",
+        "latency": figures.overload_text(run) if is_overloaded else f"TTFT + {', '.join(added)}",
         "mix": "; ".join(mix),
-        "stores": f"{whole(per_second(run, STORE, 'stored_blocks'))} tokens/s made durable, alone",
-        "wear": UNPACED if a_day is None else f"{wear}writes a day",
+        "stores": f"{stored} tokens/s made durable, alone",
+        "wear": figures.UNPACED if a_day is None else wear,
     }
 
 
@@ -210,38 +194,19 @@ def _joules(run: Cached, phase: str) -> float | None:
     return run.joules(Scope.DRIVE, phase)
 
 
-def _net_joules(run: Cached, phase: str) -> float | None:
-    """Return the energy above idle power; ``None`` if that of the phase is unknown."""
-    parts = [each.net_j for each in run.record.drive_energies(phase)]
-    return None if _joules(run, phase) is None else sum_if_known(parts)
-
-
-def _per_token(of: Callable[[Cached, str], float | None]) -> Callable[[Cached, str], str]:
-    """Return a cell of joules per token of what a phase does alone, in µJ."""
-    names = {RESTORE: "restored_blocks", STORE: "stored_blocks"}
-
-    def cell(run: Cached, phase: str) -> str:
-        each = divided(of(run, phase), tokens(run, phase, names[phase])) if phase in names else None
-        return number(divided(each, MICRO), 3)
-
-    return cell
-
-
-def _bytes(name: str) -> Callable[[Cached, str], str]:
-    return lambda run, phase: quantity(counted(run, phase, name), Unit.BYTES, 3)
-
-
-_PHASE_CELLS: Sequence[tuple[str, Callable[[Cached, str], Cell]]] = (
-    ("#time", lambda run, phase: _seconds(run.seconds(phase))),
-    ("#read", _bytes("read_bytes")),
-    ("#written", _bytes("written_bytes")),
-    ("#restored tokens", lambda run, phase: whole(tokens(run, phase, "restored_blocks"))),
-    ("#stored tokens", lambda run, phase: whole(tokens(run, phase, "stored_blocks"))),
-    ("#drive energy", lambda run, phase: quantity(_joules(run, phase), Unit.JOULES, 3)),
-    ("#net of idle", lambda run, phase: quantity(_net_joules(run, phase), Unit.JOULES, 3)),
-    ("#µJ per token", _per_token(_joules)),
-    ("#µJ net of idle", _per_token(_net_joules)),
-)
+def _phase_cells(run: Cached, phase: str) -> Iterator[str]:
+    """Yield what a phase moved and cost, gross and net of idle; per token of what it did alone."""
+    gross_j = _joules(run, phase)
+    net_j = sum_if_known(each.net_j for each in run.record.drive_energies(phase))
+    joules = (gross_j, None if gross_j is None else net_j)
+    done = figures.tokens(run, phase, _ALONE[phase]) if phase in _ALONE else None
+    yield _seconds(run.seconds(phase))
+    yield from (
+        _bytes(figures.counted(run, phase, f"{kind}_bytes")) for kind in ("read", "written")
+    )
+    yield from (whole(figures.tokens(run, phase, kind)) for kind in ("restored", "stored"))
+    yield from (quantity(each, Unit.JOULES, 3) for each in joules)
+    yield from (number(divided(divided(each, done), MICRO), 3) for each in joules)
 
 
 def _phases(shown: Shown[KvFacts]) -> Grid:
@@ -250,18 +215,22 @@ def _phases(shown: Shown[KvFacts]) -> Grid:
     mounts = listed(unique(",".join(each.mount_options) for each in systems if each), "or")
     kept = "" if "discard" in mounts else ": the drive keeps evicted blocks until fstrim"
     evidence = listed(unique(run.evidence(RESTORE) for run in runs)) or "not measured"
-    done = [(each, phase) for each in shown.traced for phase in (FILL, STEADY, RESTORE, STORE)
-            if phase in each.run.facts.counts]  # fmt: skip
-    worn = [amplification(each.run, phase) for each, phase in done]
+    done = [
+        (each, phase, amplification(each.run, phase))
+        for each in shown.traced
+        for phase in (FILL, STEADY, RESTORE, STORE)
+        if phase in each.run.facts.counts
+    ]
+    worn = [factor for _, _, factor in done]
     is_worn = any(each.text != MISSING for each in worn)
     unknown = next((each.remark for each in worn if each.remark and not is_worn), "")
     return Grid(
-        columns=("arm", "phase", *(title for title, _ in _PHASE_CELLS),
-                 *["#write amplification"] * is_worn),
+        columns=("arm", "phase", "#time", "#read", "#written", "#restored tokens",
+                 "#stored tokens", "#drive energy", "#net of idle", "#µJ per token",
+                 "#µJ net of idle", *["#write amplification"] * is_worn),
         rows=[
-            (each.title, phase, *(cell(each.run, phase) for _, cell in _PHASE_CELLS),
-             *[factor] * is_worn)
-            for (each, phase), factor in zip(done, worn, strict=True)
+            (each.title, phase, *_phase_cells(each.run, phase), *[factor] * is_worn)
+            for each, phase, factor in done
         ],
         caption=f"What each phase did and cost, {listed(unique(map(_loop, runs)))}",
         note=f"Energy in the window: {evidence}. Steady is the mix; tokens are restored ones in "
@@ -273,29 +242,33 @@ def _phases(shown: Shown[KvFacts]) -> Grid:
 def _mix(shown: Shown[KvFacts]) -> Shape:
     """Return the mix at each point: its rates, and what a request and a hit token cost in it."""
 
-    def text(
-        value: Callable[[Cached], float | None], unit: Unit | None = None
+    def mean(
+        of: Callable[[Cached], float | None], unit: Unit | None = None
     ) -> Callable[[CacheArm], str]:
-        def cell(arm: CacheArm) -> str:
-            mean = arm.mean(value)
-            return number(mean, 3) if unit is None else quantity(mean, unit, 3)
+        return lambda arm: (
+            number(arm.mean(of), 3) if unit is None else quantity(arm.mean(of), unit, 3)
+        )
 
-        return cell
+    def joules_per(
+        count: Callable[[Run], float | None], unit_j: float
+    ) -> Callable[[CacheArm], str]:
+        return mean(lambda run: divided(divided(_joules(run, STEADY), count(run)), unit_j))
 
-    def joules_per(of: Callable[[Run], float | None], unit_j: float) -> Callable[[CacheArm], str]:
-        return text(lambda run: divided(divided(_joules(run, STEADY), of(run)), unit_j))
+    def p99(arm: CacheArm) -> str:
+        found = _p99(arm)
+        return found if isinstance(found, str) else _seconds(found)
 
     is_closed = any(run.facts.loop.users is not None for run in shown.runs)
     facts: Sequence[Fact[CacheArm]] = (
-        ("requests/s", text(requests_per_s)),
-        ("hit rate", text(hit_rate, Unit.FRACTION)),
-        ("restored tokens/s", text(lambda run: per_second(run, STEADY, "restored_blocks"))),
-        ("stored tokens/s", text(lambda run: per_second(run, STEADY, "stored_blocks"))),
-        ("added to TTFT, p99", _p99_text),
-        ("J per request", joules_per(lambda run: counted(run, STEADY, "requests"), 1.0)),
-        ("µJ per hit token", joules_per(hit_tokens, MICRO)),
-        ("written a day", text(written_bytes_per_day, Unit.BYTES)),
-        ("drive writes a day", text(drive_writes_per_day)),
+        ("requests/s", mean(figures.requests_per_s)),
+        ("hit rate", mean(figures.hit_rate, Unit.FRACTION)),
+        ("restored tokens/s", mean(lambda run: figures.per_second(run, STEADY, "restored"))),
+        ("stored tokens/s", mean(lambda run: figures.per_second(run, STEADY, "stored"))),
+        ("added to TTFT, p99", p99),
+        ("J per request", joules_per(lambda run: figures.counted(run, STEADY, "requests"), 1.0)),
+        ("µJ per hit token", joules_per(figures.hit_tokens, MICRO)),
+        ("written a day", mean(figures.written_bytes_per_day, Unit.BYTES)),
+        ("drive writes a day", mean(figures.drive_writes_per_day)),
     )
     return sheet(
         "The mix of restores and stores, at its rate of requests",
@@ -304,21 +277,16 @@ def _mix(shown: Shown[KvFacts]) -> Shape:
         facts,
         "Means of valid runs. Joules have the writes and the idle time of the mix in them: they "
         "are not those of restores alone."
-        + (f" Wear of a closed loop: {UNPACED}." if is_closed else ""),
+        + (f" Wear of a closed loop: {figures.UNPACED}." if is_closed else ""),
     )
 
 
 def _p99(arm: CacheArm) -> float | str:
     """Return the mean p99 of an arm, or why it has none: a dash for too few requests."""
-    if any(map(is_overloaded, arm.runs)):
+    if any(map(figures.is_overloaded, arm.runs)):
         return _OVERLOADED
-    mean_s = arm.mean(added_s)
+    mean_s = arm.mean(figures.added_s)
     return MISSING if mean_s is None else mean_s
-
-
-def _p99_text(arm: CacheArm) -> str:
-    found = _p99(arm)
-    return found if isinstance(found, str) else _seconds(found)
 
 
 def _prefix(times: Times) -> str:
@@ -331,21 +299,21 @@ def _prefix(times: Times) -> str:
 
 def _by_prefix(shown: Shown[KvFacts]) -> Grid:
     """Return response and service by restored tokens, and with and without stores under way."""
+    has_layers = any(times.first_layer for each in shown.traced for times in each.run.facts.times)
 
-    def cells(run: Run, times: Times) -> Iterator[Cell]:
-        if is_overloaded(run):
+    def cells(run: Run, times: Times) -> Iterator[str | Word]:
+        layer = times.first_layer.percentiles_s["p99_s"] if times.first_layer else None
+        is_overloaded = figures.is_overloaded(run)
+        if is_overloaded:
             yield Word(_OVERLOADED, "warn")
             yield from [MISSING] * (len(_SHARES) - 1)
         else:
-            yield from (_seconds(times.response.percentiles_s[name]) for name, _ in _SHARES)
+            yield from (_seconds(times.response.percentiles_s[name]) for name in _SHARES)
         yield from (_seconds(times.service.percentiles_s[name]) for name in ("p50_s", "p99_s"))
-        if has_layers:
-            layer = None if is_overloaded(run) else times.first_layer
-            yield MISSING if layer is None else _seconds(layer.percentiles_s["p99_s"])
+        yield from [_seconds(None if is_overloaded else layer)] * has_layers
 
-    has_layers = any(each.first_layer for traced in shown.traced for each in traced.run.facts.times)
     return Grid(
-        columns=("arm", "restored tokens", "#requests", *(f"#{words}" for _, words in _SHARES),
+        columns=("arm", "restored tokens", "#requests", *map("#{}".format, _SHARES.values()),
                  "#p50 of service", "#p99 of service", *["#p99 of the first layer"] * has_layers),
         rows=[
             (each.title, _prefix(times), whole(times.response.count), *cells(each.run, times))
@@ -353,21 +321,18 @@ def _by_prefix(shown: Shown[KvFacts]) -> Grid:
             for times in each.run.facts.times
         ],
         caption="What the drive adds to the time to first token, by length of the restored prefix",
-        note=" ".join(filter(None, map(_break_even, (each.run for each in shown.traced)))),
+        note=" ".join(filter(None, (_break_even(each.run) for each in shown.traced))),
     )  # fmt: skip
 
 
 def _hit_shares(shown: Shown[KvFacts]) -> Grid:
     """Return how many requests found which share of their blocks, in tenths."""
+    shares = [(each.title, each.run.facts.hit_shares) for each in shown.traced]
     return Grid(
         columns=("arm", "#none", *(f"#to {end}{UNIT_SPACE}%" for end in range(10, 101, 10))),
         rows=[
-            (
-                each.title,
-                *(percent(count / sum(counts) if sum(counts) else None) for count in counts),
-            )
-            for each in shown.traced
-            for counts in [each.run.facts.hit_shares]
+            (title, *(percent(divided(count, sum(counts))) for count in counts))
+            for title, counts in shares
         ],
         caption="Requests of the mix by the share of their blocks that was hit",
     )
@@ -379,12 +344,11 @@ def break_even(run: Cached) -> int | None:
     That is the least prefix at which the drive's mean power x the median service time, ÷ the fewest
     tokens of its row, is below the declared energy of a token.
     """
-    declared_j = run.facts.settings.prefill_j_per_token
-    watts = divided(_joules(run, STEADY), run.seconds(STEADY))
-    for times in run.facts.by_prefix if declared_j is not None and watts is not None else ():
-        least = max(times.from_tokens, run.facts.settings.block_tokens)
-        service_s = times.service.percentiles_s["p50_s"]
-        if service_s is not None and (watts or 0) * service_s < least * (declared_j or 0):
+    settings, watts = run.facts.settings, divided(_joules(run, STEADY), run.seconds(STEADY))
+    for times in run.facts.by_prefix if watts is not None else ():
+        least = max(times.from_tokens, settings.block_tokens)
+        joules = (watts or 0.0) * (times.service.percentiles_s["p50_s"] or math.inf)
+        if joules < least * (settings.prefill_j_per_token or 0.0):
             return least
     return None
 
@@ -414,10 +378,10 @@ def _knee(shown: Shown[KvFacts]) -> Iterator[Shape]:
     for (letter, title), arms in groupby(sorted(shown.arms, key=_line_of), key=_line_of):
         points = {arm.runs[0].facts.settings.request_rate or 0.0: arm for arm in arms}
         rates, name = sorted(points), title or "all runs"
-        known = [(rate, p99) for rate in rates if (p99 := _p99(points[rate])) != MISSING]
-        values = [None if isinstance(p99, str) else p99 for _, p99 in known]
-        lines.append(PointLine(letter, name, [rate for rate, _ in known], values))
-        holds = {rate: [*map(holds_target, points[rate].runs)] for rate in rates}
+        known = {rate: p99 for rate in rates if (p99 := _p99(points[rate])) != MISSING}
+        values = [None if isinstance(p99, str) else p99 for p99 in known.values()]
+        lines.append(PointLine(letter, name, [*known], values))
+        holds = {rate: [*map(figures.holds_target, points[rate].runs)] for rate in rates}
         fails = min((rate for rate in rates if False in holds[rate]), default=None)
         held = [rate for rate in rates if all(holds[rate]) and (fails is None or rate < fails)]
         rows.append((name, number(max(held, default=None), 3), number(fails, 3)))
@@ -449,44 +413,45 @@ def _knee(shown: Shown[KvFacts]) -> Iterator[Shape]:
 def _by_capacity(run: Run) -> Iterator[Shape]:
     """Yield what caches of other sizes would do with these requests, by the source's own count."""
     facts, source = run.facts, run.facts.source
-    lru = [(each, each.blocks * facts.moved_block_bytes) for each in source.lru if each.blocks]
+    lru = {each.blocks * facts.moved_block_bytes: each for each in source.lru if each.blocks}
     if len(lru) < 2:  # noqa: PLR2004 - a line needs two points
         return
 
     def rate(hit_blocks: int) -> float:
         return hit_blocks * facts.settings.block_tokens / source.input_tokens
 
-    def chart(what: str, unit: Unit, ys: Sequence[float], more: str) -> PointLines:
-        return PointLines(
-            name=what.replace(" ", "-"),
-            title=f"{what} by capacity",
-            caption=f"An LRU cache over the source's first {whole(source.requests)} requests, "
-            f"without a drive; this run has {_capacity(run)}. {more}",
-            what=what,
-            unit=unit,
-            over="capacity",
-            over_unit=Unit.BYTES,
-            lines=[PointLine("", "source", [size for _, size in lru], ys)],
-        )
-
     gaps = [_seconds(gap) for gap in (source.gap_p50_s, source.gap_p90_s, source.gap_p99_s)]
     most = (
         f"Without a limit: {percent(rate(source.lru[-1].hit_blocks))}. Times between uses of a "
         f"block: p50 {gaps[0]}, p90 {gaps[1]}, p99 {gaps[2]}."
     )
-    charts = [chart("hit rate", Unit.FRACTION, [rate(each.hit_blocks) for each, _ in lru], most)]
-    a_day = divided(facts.moved_block_bytes * DAY_S, source.span_s * (drive_bytes(run) or 0.0))
+    curves = [("hit rate", Unit.FRACTION, [rate(each.hit_blocks) for each in lru.values()], most)]
+    drive_bytes = figures.drive_bytes(run) or 0.0
+    a_day = divided(facts.moved_block_bytes * figures.DAY_S, source.span_s * drive_bytes)
     if a_day is not None and facts.loop.users is None:
-        writes = [each.stored_blocks * a_day for each, _ in lru]
-        charts.append(chart("drive writes a day", Unit.COUNT, writes, "Every miss is stored."))
-    yield Row(charts)
+        writes = [each.stored_blocks * a_day for each in lru.values()]
+        curves.append(("drive writes a day", Unit.COUNT, writes, "Every miss is stored."))
+    yield Row(
+        [
+            PointLines(
+                name=what.replace(" ", "-"),
+                title=f"{what} by capacity",
+                caption=f"An LRU cache over the source's first {whole(source.requests)} requests, "
+                f"without a drive; this run has {_capacity(run)}. {more}",
+                what=what,
+                unit=unit,
+                over="capacity",
+                over_unit=Unit.BYTES,
+                lines=[PointLine("", "source", [*lru], ys)],
+            )
+            for what, unit, ys, more in curves
+        ]
+    )
 
 
 def _closing(shown: Shown[KvFacts]) -> Iterator[Shape]:
     if shown.traced:
-        yield _phases(shown)
-        yield _by_prefix(shown)
-        yield _hit_shares(shown)
+        yield from (_phases(shown), _by_prefix(shown), _hit_shares(shown))
     if shown.arms:
         yield _mix(shown)
     for run in islice(shown.runs, 1):  # all have one source, or differ in their work
@@ -496,16 +461,15 @@ def _closing(shown: Shown[KvFacts]) -> Iterator[Shape]:
 
 VIEW = View[KvFacts](
     title="KV cache",
-    labels={"first_layer_p99_s": "added to TTFT, p99 of the first layer"},
     job=_job,
-    rate_titles={RESTORED: "{prefix} restored tokens/s"},
+    rate_titles={figures.RESTORED: "{prefix} restored tokens/s"},
     has_size=False,
     is_fixed_time=True,
     joule=Joule(
         one="restored token",
         many="restored tokens",
         count=lambda run, phase: (
-            tokens(run, phase, "restored_blocks") if phase == RESTORE else None
+            figures.tokens(run, phase, "restored") if phase == RESTORE else None
         ),
     ),
     settings=lambda run: {"workload.capacity_bytes": _capacity(run)},
