@@ -39,6 +39,12 @@ SMALL: dict[str, tuple[str, ...]] = {
         "workload.duration_s=0.3",
         "workload.requesters=64",
     ),
+    "kv_cache": (
+        "workload.capacity_bytes=134217728",
+        "workload.duration_s=0.5",
+        "workload.warm_up_s=0",
+        "workload.saturation_s=0.3",
+    ),
     "kv_cache_conversation": (
         "workload.capacity_bytes=67108864",
         "workload.duration_s=0.5",
