@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-from functools import reduce
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from io import FileIO
 from pathlib import Path
-from queue import Empty, PriorityQueue
+from queue import PriorityQueue, SimpleQueue
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
@@ -26,16 +25,7 @@ from numpy.typing import NDArray
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.files import choose_folder, naming
 from wattload.core.histogram import Histogram
-from wattload.core.io import (
-    Allocation,
-    BlockIdentity,
-    DataPath,
-    Extent,
-    IOKind,
-    IOPlan,
-    IOResult,
-    Stamps,
-)
+from wattload.core.io import Allocation, BlockIdentity, DataPath, Extent, IOKind, IOPlan, IOResult
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.block_transfers import TransferLimits
 from wattload.loaders.checkpoint_store import fill_tiled
@@ -49,6 +39,24 @@ _PATH = DataPath(
     path_requested="page_cache",
     engine=f"{THREADS} threads, one call for each extent",
 )
+_Memory = tuple[NDArray[np.uint8], StampedMemory]
+"""What one thread moves: a tensor that it reads into, and random bytes that it writes."""
+
+
+class _Moved(NamedTuple):
+    """What a thread did with one file of a plan; the fields are as in ``IOResult``."""
+
+    start_ns: int
+    end_ns: int
+    cpu_s: float
+    sizes_bytes: Sequence[int]
+    latencies_ns: Sequence[int]
+    bad_blocks: int
+    compared_bytes: int
+
+
+_Queued = tuple[bool, int, Future[_Moved], Callable[[_Memory], _Moved]]
+"""Whether a file is written, its number in the queue, and what moves it."""
 
 
 class TorchTransfers:
@@ -58,20 +66,19 @@ class TorchTransfers:
     """
 
     def __init__(self, limits: TransferLimits, *, seed: int) -> None:
-        self._largest_bytes = limits.largest_bytes
-        self._signal = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._queue: PriorityQueue[tuple[int, int, _Part | None]] = PriorityQueue()
-        self._numbers = itertools.count()
-        memories = [_Memory(limits.largest_bytes, seed=seed, rank=n) for n in range(THREADS)]
-        self._threads = [
-            threading.Thread(target=self._serve, args=(memory,), daemon=True) for memory in memories
-        ]
-        for thread in self._threads:
-            thread.start()
+        import torch
 
-    @property
-    def signal(self) -> int:
-        return self._signal
+        self._largest_bytes = limits.largest_bytes
+        self._memories: SimpleQueue[_Memory] = SimpleQueue()
+        for rank in range(THREADS):
+            written = aligned_buffer(round_up(limits.largest_bytes, PAGE_BYTES))
+            fill_tiled(written, seed=seed, rank=rank)
+            read = torch.zeros(limits.largest_bytes, dtype=torch.uint8).numpy()
+            self._memories.put((read, StampedMemory(written)))
+        self._numbers = itertools.count()
+        self._files: PriorityQueue[_Queued] = PriorityQueue()
+        self._threads = ThreadPoolExecutor(THREADS)
+        self.signal = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def submit(self, plan: IOPlan) -> TorchTransfer:
         """Queue the files of a plan; see the protocol.
@@ -80,180 +87,130 @@ class TorchTransfers:
             ConfigError: an extent is longer than the limit.
             RuntimeError: the transfers are closed.
         """
-        if not self._threads:
+        if self.signal < 0:
             raise RuntimeError("the transfers are closed")
         longest_bytes = max(extent.length_bytes for extent in plan.extents)
         if longest_bytes > self._largest_bytes:
             raise ConfigError(
                 f"an extent must have at most {self._largest_bytes} bytes, got {longest_bytes}"
             )
-        word = (plan.stamps or Stamps(0, 0)).word
-        words = [word] * len(plan.extents) if plan.words is None else plan.words
         files: dict[Path, list[tuple[Extent, int]]] = {}
-        for extent, word in zip(plan.extents, words, strict=True):
+        for extent, word in zip(plan.extents, plan.words or (), strict=True):
             files.setdefault(extent.path, []).append((extent, word))
-        parts = [_Part(plan, path, extents, Future()) for path, extents in files.items()]
-        transfer = TorchTransfer([part.future for part in parts], self._signal)
-        for part in parts:
-            self._queue.put((int(plan.kind is IOKind.WRITE), next(self._numbers), part))
+        transfer = TorchTransfer([Future() for _ in files], self.signal, has_fsync=plan.fsync)
+        for future, (path, extents) in zip(transfer.files, files.items(), strict=True):
+            job = partial(_move, plan, path, extents)
+            self._files.put((plan.kind is IOKind.WRITE, next(self._numbers), future, job))
+            self._threads.submit(self._move_next)
         return transfer
 
     def path(self) -> DataPath:
         return _PATH
 
     def close(self) -> None:
-        threads, self._threads = self._threads, []
-        for _ in threads:
-            self._queue.put((-1, next(self._numbers), None))
-        for thread in threads:
-            thread.join()
-        with suppress(Empty):
-            while part := self._queue.get_nowait()[2]:
-                part.future.cancel()
-        if self._signal >= 0:
-            os.close(self._signal)
-            self._signal = -1
+        self._threads.shutdown(cancel_futures=True)
+        while not self._files.empty():
+            self._files.get()[2].cancel()
+        if self.signal >= 0:
+            os.close(self.signal)
+            self.signal = -1
 
-    def _serve(self, memory: _Memory) -> None:
-        while part := self._queue.get()[2]:
-            if part.future.set_running_or_notify_cancel():
-                try:
-                    part.future.set_result(_move(part, memory))
-                except Exception as error:  # of any kind: the transfer's result raises it
-                    part.future.set_exception(error)
+    def _move_next(self) -> None:
+        _, _, future, job = self._files.get()
+        if future.set_running_or_notify_cancel():
+            memory = self._memories.get()
+            try:
+                future.set_result(job(memory))
+            except Exception as error:  # of any kind: the transfer's result raises it
+                future.set_exception(error)
+            self._memories.put(memory)
 
 
 class TorchTransfer:
     """A plan whose files are moved by any of the threads; implements ``Transfer``."""
 
-    def __init__(self, parts: Sequence[Future[IOResult]], signal: int) -> None:
-        self._parts, self._signal = parts, signal
-        self._lock, self._left = threading.Lock(), len(parts)
-        self._ended = threading.Event()
-        for part in parts:
-            part.add_done_callback(self._part_ended)
+    def __init__(self, files: Sequence[Future[_Moved]], signal: int, *, has_fsync: bool) -> None:
+        self.files, self._signal, self._has_fsync = files, signal, has_fsync
+        self._count, self._ended = itertools.count(1), Event()
+        for file in files:
+            file.add_done_callback(self._file_ended)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         return self._ended.wait(timeout_s)
 
     def progress(self) -> tuple[int, int]:
-        ended = [part for part in self._parts if part.done() and not part.cancelled()]
-        moved = [part.result() for part in ended if not part.exception()]
-        return sum(each.moved_bytes for each in moved), sum(each.operation_count for each in moved)
+        ended = [file for file in self.files if file.done() and not file.cancelled()]
+        sizes_bytes = [file.result().sizes_bytes for file in ended if not file.exception()]
+        return sum(map(sum, sizes_bytes)), sum(map(len, sizes_bytes))
 
     def result(self) -> IOResult:
         self._ended.wait()
-        for part in self._parts:
-            if not part.cancelled():
-                part.result()  # its failure, not that others were cancelled for it
-        moved = [part.result() for part in self._parts]
+        moved = [file.result() for file in self.files]
+        moved_bytes, operation_count = self.progress()
         return IOResult(
-            moved_bytes=sum(each.moved_bytes for each in moved),
-            operation_count=sum(each.operation_count for each in moved),
+            moved_bytes=moved_bytes,
+            operation_count=operation_count,
             start_ns=min(each.start_ns for each in moved),
             end_ns=max(each.end_ns for each in moved),
             cpu_s=sum(each.cpu_s for each in moved),
             path=_PATH,
-            latency=reduce(Histogram.merged, (each.latency for each in moved if each.latency)),
+            latency=Histogram.of(ns for each in moved for ns in each.latencies_ns),
             bad_blocks=sum(each.bad_blocks for each in moved),
             compared_bytes=sum(each.compared_bytes for each in moved),
-            synced_files=sum(each.synced_files for each in moved),
+            synced_files=len(moved) * self._has_fsync,
         )
 
     def discard(self) -> None:
-        for part in self._parts:
-            part.cancel()
+        for file in self.files:
+            file.cancel()
         self._ended.wait()
 
-    def _part_ended(self, part: Future[IOResult]) -> None:
-        if not part.cancelled() and part.exception():
-            for other in self._parts:
-                other.cancel()
-        with self._lock:
-            self._left -= 1
-            if self._left:
-                return
-        self._ended.set()
-        os.eventfd_write(self._signal, 1)
+    def _file_ended(self, _: Future[_Moved]) -> None:
+        if next(self._count) == len(self.files):
+            self._ended.set()
+            os.eventfd_write(self._signal, 1)
 
 
-class _Memory:
-    """What one thread moves: a tensor that it reads into, and random bytes that it writes."""
-
-    def __init__(self, size_bytes: int, *, seed: int, rank: int) -> None:
-        import torch
-
-        self.read: NDArray[np.uint8] = torch.zeros(size_bytes, dtype=torch.uint8).numpy()
-        written = aligned_buffer(round_up(size_bytes, PAGE_BYTES))
-        fill_tiled(written, seed=seed, rank=rank)
-        self.written = StampedMemory(written)
-
-
-class _Part(NamedTuple):
-    """A file of a plan: the extents there, with their stamp words."""
-
-    plan: IOPlan
-    path: Path
-    extents: Sequence[tuple[Extent, int]]
-    future: Future[IOResult]
-
-
-def _move(part: _Part, memory: _Memory) -> IOResult:
-    """Move the extents of a file, and compare or stamp them."""
-    plan, reads = part.plan, part.plan.kind is IOKind.READ
-    stamps = plan.stamps or Stamps(0, 0)
-    start_ns, start_s = time.monotonic_ns(), time.thread_time()
+def _move(
+    plan: IOPlan, path: Path, extents: Sequence[tuple[Extent, int]], memory: _Memory
+) -> _Moved:
+    """Move the extents of a file, each with its stamp word, and compare or stamp them."""
+    reads, (read, written), stamps = plan.kind is IOKind.READ, memory, plan.stamps
+    assert stamps is not None  # for mypy
+    start_ns, cpu_start_s = time.monotonic_ns(), time.thread_time()
     latencies_ns, bad, compared_bytes = [], 0, 0
-    with naming(part.path), FileIO(part.path) if reads else _writing(part) as file:
-        for extent, word in part.extents:
-            identity, size_bytes = BlockIdentity(stamps.nonce, word), extent.length_bytes
-            number = stamps.first_block + extent.offset_bytes // PAGE_BYTES
-            content = (
-                memory.read[:size_bytes]
-                if reads
-                else memory.written.stamp(0, size_bytes, identity, number)
-            )
-            left, begun_ns = content.data, time.monotonic_ns()
-            file.seek(extent.offset_bytes)
-            while left and (count := file.readinto(left) if reads else file.write(left)):
-                left = left[count:]
-            latencies_ns.append(time.monotonic_ns() - begun_ns)
-            if left:
-                raise DataError(
-                    f"{part.path} is truncated: it ends before the {size_bytes} bytes at offset "
-                    f"{extent.offset_bytes} do"
-                )
-            if reads and plan.stamps and plan.sampled:
-                found = bad_samples(content, identity, first_block=number, seed=plan.seed)
-                bad, compared_bytes = bad + found[0], compared_bytes + found[1]
-            elif reads and plan.stamps:
-                bad += bad_blocks(content, identity, first_block=number)
-                compared_bytes += size_bytes
-    return IOResult(
-        moved_bytes=sum(extent.length_bytes for extent, _ in part.extents),
-        operation_count=len(latencies_ns),
-        start_ns=start_ns,
-        end_ns=time.monotonic_ns(),
-        cpu_s=time.thread_time() - start_s,
-        path=_PATH,
-        latency=Histogram.of(latencies_ns),
-        bad_blocks=bad,
-        compared_bytes=compared_bytes,
-        synced_files=int(plan.fsync and not reads),
-    )
-
-
-@contextmanager
-def _writing(part: _Part) -> Iterator[FileIO]:
-    """Open the file of a part, new or existing as the plan says, and sync it at the end."""
-    with choose_folder(part.path.parent) as folder:
-        if part.plan.allocation is Allocation.OVERWRITE:
-            descriptor = folder.update(part.path.name, os.O_WRONLY)
+    with naming(path), choose_folder(path.parent) as folder:
+        if reads or plan.allocation is Allocation.OVERWRITE:
+            descriptor = folder.update(path.name, os.O_RDONLY if reads else os.O_WRONLY)
         else:
-            folder.remove(part.path.name)
-            descriptor = folder.create(part.path.name)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            yield file
-            if part.plan.fsync:
+            folder.remove(path.name)
+            descriptor = folder.create(path.name)
+        with FileIO(descriptor, "rb" if reads else "wb") as file:
+            for extent, word in extents:
+                size_bytes, identity = extent.length_bytes, BlockIdentity(stamps.nonce, word)
+                first = stamps.first_block + extent.offset_bytes // PAGE_BYTES
+                block = (
+                    read[:size_bytes] if reads else written.stamp(0, size_bytes, identity, first)
+                )
+                left, begun_ns = block.data, time.monotonic_ns()
+                file.seek(extent.offset_bytes)
+                while left and (count := file.readinto(left) if reads else file.write(left)):
+                    left = left[count:]
+                latencies_ns.append(time.monotonic_ns() - begun_ns)
+                if left:
+                    raise DataError(
+                        f"{path} is truncated: it ends before the {size_bytes} bytes at offset "
+                        f"{extent.offset_bytes} do"
+                    )
+                if reads and plan.sampled:
+                    found = bad_samples(block, identity, first_block=first, seed=plan.seed)
+                    bad, compared_bytes = bad + found[0], compared_bytes + found[1]
+                elif reads:
+                    bad += bad_blocks(block, identity, first_block=first)
+                    compared_bytes += size_bytes
+            if plan.fsync:
                 os.fsync(descriptor)
                 folder.sync()
+    sizes_bytes = [extent.length_bytes for extent, _ in extents]
+    end_ns, cpu_s = time.monotonic_ns(), time.thread_time() - cpu_start_s
+    return _Moved(start_ns, end_ns, cpu_s, sizes_bytes, latencies_ns, bad, compared_bytes)
