@@ -630,7 +630,7 @@ def _measurand(point: ShownPoint) -> str:
     if why := different_watches(point.compared):
         return f"in the timed window only: {why.partition(', so')[0]}"
     why = next(filter(None, (energy.no_tail for energy in energies)), "no rest followed it")
-    return f"in the timed window only: {why}"
+    return f"in the timed window only ({why})"
 
 
 def _measurands(rows: Sequence[VerdictRow]) -> str:
@@ -643,7 +643,10 @@ def _measurands(rows: Sequence[VerdictRow]) -> str:
         return ""
     is_one = len(names) == 1
     parts = [words if is_one else f"of {listed(own)} {words}" for words, own in names.items()]
-    return f"Energy is {'; '.join(parts)}. Mean power and MB/s per W are in the window."
+    joules = [view_named(row.group.workload).joule for row in rows if row.measurand]
+    per = dict.fromkeys(f"{each.many} per J" if each else "MB/s per W" for each in joules)
+    also = f"Mean power and {listed([*per])} are in the window."
+    return f"Energy is {'; '.join(parts)}. {also}"
 
 
 def _counts(subject: Subject, point: ShownPoint, *every: Bars) -> str:
