@@ -18,7 +18,7 @@ from wattload.core.record.results import Latency, latencies_of
 from wattload.core.record.run import RunRecord
 from wattload.core.units import NS_PER_S
 from wattload.reports.runs.load import Run
-from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE
+from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE, Counts
 from wattload.results.reading import metrics_of
 
 BLOCK_TOKENS, BLOCK_BYTES = 256, 33_554_432
@@ -83,6 +83,7 @@ def cache_record(**changes: Any) -> RunRecord:
 
 
 def _counts(made: Cache) -> dict[str, dict[str, Any]]:
+    """Return the counts of each phase, and the bytes that it moved."""
     blocks = {
         FILL: (100, 780),
         STEADY: (4000, 2200),
@@ -113,7 +114,6 @@ def _counts(made: Cache) -> dict[str, dict[str, Any]]:
             "renamed_files": stored,
             "compared_bytes": restored * 3 * 4096,
             "bad_blocks": 0,
-            "cpu_s": 0.05 * (restored + stored) * BLOCK_BYTES / 1e9,
             **made.counts.get(phase, {}),
         }
     return found
@@ -159,7 +159,10 @@ def _facts(made: Cache) -> dict[str, Any]:
         "mla": "",
         "capacity_blocks": 640,
         "reads_directly": made.reads_directly,
-        "counts": counts,
+        "counts": {
+            phase: {name: own[name] for name in Counts.model_fields}
+            for phase, own in counts.items()
+        },
         "times": _times(made),
         "hit_shares": [100, *[50] * 10],
         "loop": {

@@ -353,7 +353,6 @@ class Server:
             results.append(result)
             if len(results) == len(transfers):  # all of them count in one phase, as their blocks
                 for each in results:
-                    self.tally.read_bytes += each.moved_bytes
                     self._add(each)
                 self.tally.restored_blocks += len(blocks)
                 done(results)
@@ -465,7 +464,6 @@ class Server:
             return
 
         def ended(result: IOResult) -> None:
-            self.tally.written_bytes += result.moved_bytes
             self.tally.synced_files += result.synced_files
             self._add(result)
             self._stored(served, block)
@@ -541,7 +539,6 @@ class Server:
     def _add(self, result: IOResult) -> None:
         self.tally.compared_bytes += result.compared_bytes
         self.tally.bad_blocks += result.bad_blocks
-        self.tally.cpu_s += result.cpu_s
 
     def _count(self, moving: _Moving) -> None:
         moved_bytes, operations = moving.transfer.progress()

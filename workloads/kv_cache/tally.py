@@ -38,13 +38,10 @@ class Tally:
     no_room_blocks: int = 0
     evicted_blocks: int = 0
     full_disk_evictions: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
     synced_files: int = 0
     renamed_files: int = 0
     compared_bytes: int = 0
     bad_blocks: int = 0
-    cpu_s: float = 0.0
     hit_shares: list[int] = field(default_factory=lambda: [0] * HIT_BINS)
 
     def counts(self) -> Counts:

@@ -296,9 +296,12 @@ def test_the_restores_of_the_mix_are_repeated_in_their_order() -> None:
     order = server.restorable()
     assert [[block for block, _ in blocks] for blocks in order] == [[1, 2], [1, 2], [1, 2], [5]]
     forgotten: list[Sequence[Placed]] = []
-    tally = server.restore_again(2.0, count_nothing, order, forgotten.append)
+    moved: list[int] = []
+    tally = server.restore_again(
+        2.0, lambda **counts: moved.append(counts["read_bytes"]), order, forgotten.append
+    )
     assert tally.restored_blocks == sum(map(len, forgotten)) > 50
-    assert tally.read_bytes == tally.restored_blocks * BLOCK_BYTES
+    assert sum(moved) == tally.restored_blocks * BLOCK_BYTES
     assert tier.files
 
 

@@ -56,20 +56,13 @@ class KvSettings(Settings):
 
     model: str
     bytes_per_token: int | None
-    kv_dtype_bytes: int
     block_tokens: int
     tp: int
     layout: Layout
     requests: Source
-    arrivals: Arrivals
     request_rate: float | None
     speed: float
-    admission: Admission
     memory_tier_bytes: int
-    queue_depth: int
-    request_bytes: int
-    prefill_tokens_per_s: float | None
-    decode_ms_per_token: float | None
     target_p99_ms: float | None
     prefill_j_per_token: float | None
     prefill_j_source: str
@@ -102,13 +95,10 @@ class Counts(Frozen):
     no_room_blocks: int = fact("misses for which no block could be evicted", ge=0)
     evicted_blocks: int = fact("blocks evicted for others", ge=0)
     full_disk_evictions: int = fact("of these, because the file system was full", ge=0)
-    read_bytes: int = fact("bytes of the loader's results", "B", ge=0)
-    written_bytes: int = fact("bytes of the loader's results", "B", ge=0)
     synced_files: int = fact("files that the loader made durable", ge=0)
     renamed_files: int = fact("files that got their final name", ge=0)
     compared_bytes: int = fact("bytes compared with what was written", "B", ge=0)
     bad_blocks: int = fact("units of 4096 bytes of these that were wrong", ge=0)
-    cpu_s: float = fact("CPU time of the loader's threads", "s", ge=0)
 
 
 class Times(Frozen):
@@ -202,13 +192,6 @@ class KvFacts(Facts):
     logic_blocks_per_s: float | None = fact(
         "blocks that the requests' logic handles without a drive", "1/s"
     )
-
-    def in_phase(self, phase: str) -> Counts | None:
-        return self.counts.get(phase)
-
-    @property
-    def all_times(self) -> Times | None:
-        return self.times[0] if self.times else None
 
     @property
     def by_prefix(self) -> Sequence[Times]:

@@ -91,7 +91,7 @@ def holds_target(run: Run) -> bool | None:
 
 
 def ceiling_share(run: Run) -> float | None:
-    read = divided(counted(run, RESTORE, "read_bytes"), run.seconds(RESTORE))
+    read = divided(run.record.moved_bytes(RESTORE, "read"), run.seconds(RESTORE))
     return divided(read, run.facts.drive_ceiling_bytes_per_s)
 
 
@@ -99,13 +99,13 @@ def cached_share(run: Run, phase: str) -> float | None:
     """Return the share of a phase's reads that never reached the drives."""
     counters = [each for each in run.record.counters if each.phase == phase]
     of_drives = sum_if_known(each.read_bytes for each in counters) if counters else None
-    share = divided(of_drives, counted(run, phase, "read_bytes"))
+    share = divided(of_drives, run.record.moved_bytes(phase, "read"))
     return None if share is None else max(1 - share, 0.0)
 
 
 def written_bytes_per_day(run: Run) -> float | None:
     """Return the bytes that this rate of requests stores in a day; ``None`` in a closed loop."""
-    a_second = divided(counted(run, STEADY, "written_bytes"), run.seconds(STEADY))
+    a_second = divided(run.record.moved_bytes(STEADY, "written"), run.seconds(STEADY))
     return None if a_second is None or run.facts.loop.users is not None else a_second * DAY_S
 
 

@@ -11,26 +11,8 @@ from wattload.core.units import MICRO, MILLI, Unit
 from wattload.results.amplification import amplification
 from wattload.results.facts import divided, sum_if_known
 from wattload.results.kv_cache import figures
-from wattload.results.kv_cache.facts import (
-    FILL,
-    RESTORE,
-    STEADY,
-    STORE,
-    KvFacts,
-    Layout,
-    Run,
-    Times,
-)
-from wattload.results.quantity import (
-    MISSING,
-    UNIT_SPACE,
-    block_text,
-    listed,
-    number,
-    percent,
-    quantity,
-    whole,
-)
+from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE, KvFacts, Run, Times
+from wattload.results.quantity import MISSING, block_text, listed, number, percent, quantity, whole
 from wattload.results.shapes import (
     CEILING_ERROR,
     Fact,
@@ -115,7 +97,7 @@ def _job_parts(run: Run) -> Sequence[str]:
         f"tensor parallel {settings.tp}": settings.tp > 1,
         f"latent vectors {facts.mla}": facts.mla,
         f"blocks of {settings.block_tokens} tokens ({_bytes(facts.block_bytes)})": True,
-        f"{whole(facts.pieces)} pieces of {piece}": settings.layout is Layout.layer,
+        f"{whole(facts.pieces)} pieces of {piece}": facts.pieces > settings.tp,
         _loop(run): True,
         f"cache of {_capacity(run)}": True,
         f"memory tier of {_bytes(settings.memory_tier_bytes)}": settings.memory_tier_bytes,
@@ -195,15 +177,12 @@ def _joules(run: Cached, phase: str) -> float | None:
 
 
 def _phase_cells(run: Cached, phase: str) -> Iterator[str]:
-    """Yield what a phase moved and cost, gross and net of idle; per token of what it did alone."""
+    """Yield what a phase did and cost, gross and net of idle; per token of what it did alone."""
     gross_j = _joules(run, phase)
     net_j = sum_if_known(each.net_j for each in run.record.drive_energies(phase))
     joules = (gross_j, None if gross_j is None else net_j)
     done = figures.tokens(run, phase, _ALONE[phase]) if phase in _ALONE else None
     yield _seconds(run.seconds(phase))
-    yield from (
-        _bytes(figures.counted(run, phase, f"{kind}_bytes")) for kind in ("read", "written")
-    )
     yield from (whole(figures.tokens(run, phase, kind)) for kind in ("restored", "stored"))
     yield from (quantity(each, Unit.JOULES, 3) for each in joules)
     yield from (number(divided(divided(each, done), MICRO), 3) for each in joules)
@@ -225,9 +204,9 @@ def _phases(shown: Shown[KvFacts]) -> Grid:
     is_worn = any(each.text != MISSING for each in worn)
     unknown = next((each.remark for each in worn if each.remark and not is_worn), "")
     return Grid(
-        columns=("arm", "phase", "#time", "#read", "#written", "#restored tokens",
-                 "#stored tokens", "#drive energy", "#net of idle", "#µJ per token",
-                 "#µJ net of idle", *["#write amplification"] * is_worn),
+        columns=("arm", "phase", "#time", "#restored tokens", "#stored tokens", "#drive energy",
+                 "#net of idle", "#µJ per token", "#µJ net of idle",
+                 *["#write amplification"] * is_worn),
         rows=[
             (each.title, phase, *_phase_cells(each.run, phase), *[factor] * is_worn)
             for each, phase, factor in done
@@ -329,7 +308,7 @@ def _hit_shares(shown: Shown[KvFacts]) -> Grid:
     """Return how many requests found which share of their blocks, in tenths."""
     shares = [(each.title, each.run.facts.hit_shares) for each in shown.traced]
     return Grid(
-        columns=("arm", "#none", *(f"#to {end}{UNIT_SPACE}%" for end in range(10, 101, 10))),
+        columns=("arm", "#none", *(f"#to {percent(end / 10, 2)}" for end in range(1, 11))),
         rows=[
             (title, *(percent(divided(count, sum(counts))) for count in counts))
             for title, counts in shares
