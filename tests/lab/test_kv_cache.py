@@ -51,7 +51,7 @@ EXAMPLE_POWER = (
     "power.rest_max_s=4",
     "power.idle_after_s=6",
 )
-RATES = ("2.5", "4", "5.5", "7")
+RATES = ("2.5", "3", "3.5", "4.5")
 EXAMPLE = {
     "closed": (
         "workload.duration_s=34",
