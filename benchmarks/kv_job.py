@@ -19,6 +19,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 from benchmarks.child import ROOT, io_figures, output
+from benchmarks.kv_virtual import NullTier, VirtualClock
 from benchmarks.measure import Figures, NotMeasuredError
 from wattload.core.io import IOKind, IOOrder, IOPlan, IOResult
 from wattload.core.storage.targets import resolve_targets
@@ -31,9 +32,9 @@ from wattload.loaders.engine.engine import IOEngine
 from wattload.workloads.kv_cache.cache import BlockCache
 from wattload.workloads.kv_cache.config import Config
 from wattload.workloads.kv_cache.geometry import geometry_of
-from wattload.workloads.kv_cache.server import Server, VirtualClock, count_nothing
+from wattload.workloads.kv_cache.server import Server, count_nothing
 from wattload.workloads.kv_cache.sources import source_of
-from wattload.workloads.kv_cache.tier import DriveTier, NullTier, Placed
+from wattload.workloads.kv_cache.tier import DriveTier, Placed
 
 OURS, ENGINE, BUFFERED, DIRECT = "kv_cache", "engine", "LMCache buffered", "LMCache O_DIRECT"
 HERE = (sys.executable, "-m", "benchmarks.kv_job")

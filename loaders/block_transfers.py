@@ -110,7 +110,15 @@ class BlockTransferConfig(LoaderConfig, Protocol):
         ...
 
     def block_transfers(
-        self, limits: TransferLimits, targets: Sequence[Target], *, seed: int
+        self,
+        limits: TransferLimits,
+        targets: Sequence[Target],
+        *,
+        seed: int,
+        diskless: bool = False,
     ) -> BlockTransfers:
-        """Return transfers that are ready; ``seed`` is that of the bytes between stamps."""
+        """Return transfers that are ready; ``seed`` is that of the bytes between stamps.
+
+        With ``diskless`` they access no file, for ceilings; what they read then counts as wrong.
+        """
         ...

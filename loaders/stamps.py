@@ -15,8 +15,6 @@ sum); Python code never passes over the bytes.
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,24 +61,6 @@ def bad_blocks(
         *(offset_bytes, identity.nonce, identity.word, first_block, unit_bytes),
     )
     return found
-
-
-def bad_samples(
-    content: NDArray[np.uint8], identity: BlockIdentity, *, first_block: int, seed: int
-) -> tuple[int, int]:
-    """Return how many of three blocks of an extent are wrong, and the bytes compared.
-
-    They are the first one, which has the number ``first_block``, the last one, and one that
-    ``seed`` and the identity's word draw. An extent of one or two blocks is compared whole.
-    """
-    compared = ctypes.c_uint64()
-    bad = library.load().wl_bad_samples(
-        content.ctypes.data,
-        content.size,
-        *(0, identity.nonce, identity.word, first_block, PAGE_BYTES),
-        *(0, content.size, seed, ctypes.byref(compared)),
-    )
-    return bad, compared.value
 
 
 class StampedMemory:

@@ -564,7 +564,11 @@ class DataFolder:
 
     def remove_files(self) -> Removal:
         """Remove the listed and reserved files; the manifest stays as it is."""
-        return _remove(self.path, sorted(self.entries.keys() | self.reserved))
+        listed, found = self.entries.keys() | self.reserved, _names_in(self.path)
+        names = {name for name in listed if name in found or f"{name}/" in found}
+        # Of names that do not exist, one in each folder: it is removed if it is empty.
+        names.update({name.rpartition("/")[0]: name for name in listed}.values())
+        return _remove(self.path, sorted(names))
 
     def empty(self) -> int:
         """Remove the listed files of all parts and the list; return the bytes of data freed.

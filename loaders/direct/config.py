@@ -23,7 +23,7 @@ from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
 from wattload.loaders.direct.random_reads import DirectRandomReader
-from wattload.loaders.direct.transfers import DirectTransfers
+from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
@@ -226,11 +226,16 @@ class Config:
         return 2 * limits.queue_depth * limits.request_bytes
 
     def block_transfers(
-        self, limits: TransferLimits, targets: Sequence[Target], *, seed: int
+        self,
+        limits: TransferLimits,
+        targets: Sequence[Target],
+        *,
+        seed: int,
+        diskless: bool = False,
     ) -> BlockTransfers:
-        return DirectTransfers(
+        return EngineTransfers(
             limits,
-            backend=self.engine,
+            backend=NULL if diskless else self.engine,
             pollers=self.pollers,
             alignment_bytes=max(direct_alignment(target.path) for target in targets),
             seed=seed,

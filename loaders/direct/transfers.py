@@ -1,4 +1,4 @@
-"""Blocks by O_DIRECT: one engine reads and one writes, so that neither waits for the other.
+"""Blocks by engines: one reads and one writes, so that neither waits for the other.
 
 Many small files cost no more than one large file: while the last blocks of a plan are in flight,
 the engine opens the files of the next one and issues its first blocks.
@@ -14,7 +14,7 @@ from wattload.loaders.block_transfers import TransferLimits
 from wattload.loaders.engine.engine import IOEngine, Ticket
 
 
-class DirectTransfers:
+class EngineTransfers:
     """Two engines with registered memory and one event descriptor; implements ``BlockTransfers``.
 
     Blocks pass through the engines' slots, which hold random bytes. A read overwrites those of its
@@ -29,13 +29,17 @@ class DirectTransfers:
         pollers: int,
         alignment_bytes: int,
         seed: int,
+        direct: bool = True,
     ) -> None:
         """Open the engines; ``pollers``, which divide the queue depth, are those of each.
+
+        Without ``direct`` blocks pass through the page cache.
 
         Raises:
             ConfigError: the engine can't run here.
         """
         self._alignment_bytes = alignment_bytes
+        self._block_bytes = limits.request_bytes
         self._depth = limits.queue_depth // pollers
         self._signal = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._engines: dict[IOKind, IOEngine] = {}
@@ -47,6 +51,7 @@ class DirectTransfers:
                     depth=self._depth,
                     pollers=pollers,
                     signal=self._signal,
+                    direct=direct,
                 )
             self._engines[IOKind.WRITE].fill(seed=seed)
         except BaseException:
@@ -58,13 +63,12 @@ class DirectTransfers:
         return self._signal
 
     def submit(self, plan: IOPlan) -> Ticket:
-        """Queue a plan with the queue depth of these transfers, whatever its own; see the protocol.
+        """Queue a plan, in operations of these transfers' size and depth; see the protocol.
 
         Raises:
-            ConfigError: it has larger blocks than the limits, or an extent that O_DIRECT can't
-                move.
+            ConfigError: it has an extent that O_DIRECT can't move.
         """
-        own = replace(plan, depth=self._depth)
+        own = replace(plan, depth=self._depth, block_bytes=self._block_bytes)
         return self._engines[plan.kind].submit(own, alignment_bytes=self._alignment_bytes)
 
     def path(self) -> DataPath:

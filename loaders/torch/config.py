@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError
@@ -13,15 +13,19 @@ from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.units import compared_bytes
 from wattload.core.workload import PYTORCH, Requirement, require_installed
-from wattload.loaders.aligned_io import PAGE_BYTES
+from wattload.loaders.aligned_io import PAGE_BYTES, round_up
 from wattload.loaders.block_transfers import BlockTransfers, TransferLimits
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.transfers import EngineTransfers
+from wattload.loaders.engine.library import NULL, PREAD, choose_backend
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 
 SHARED_MEMORY = "/dev/shm"
 START_METHODS = ("forkserver", "spawn", "fork")
 WORKER_LIMIT = 1024
+DISK_THREADS = 4
+"""Threads for reads of blocks, and as many for writes: LMCache's disk backend has four in all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,21 +122,31 @@ class Config:
         return False
 
     def check_block_transfers(self, limits: TransferLimits, targets: Sequence[Target]) -> None:
-        """Raise ``MissingExtraError`` if PyTorch is not installed."""
-        require_installed(self.requires, user="loader=torch")
+        """Raise ``MissingExtraError`` if the engine is not built; it needs no PyTorch."""
+        choose_backend(PREAD)
 
     def block_transfer_bytes(self, limits: TransferLimits) -> int:
-        """Return the bytes that each thread reads into, and those that it writes from."""
-        from wattload.loaders.torch.transfers import THREADS
-
-        return 2 * THREADS * limits.largest_bytes
+        """Return the slots of two engines, each of the longest extent."""
+        return 2 * DISK_THREADS * round_up(limits.largest_bytes, PAGE_BYTES)
 
     def block_transfers(
-        self, limits: TransferLimits, targets: Sequence[Target], *, seed: int
+        self,
+        limits: TransferLimits,
+        targets: Sequence[Target],
+        *,
+        seed: int,
+        diskless: bool = False,
     ) -> BlockTransfers:
-        from wattload.loaders.torch.transfers import TorchTransfers
-
-        return TorchTransfers(limits, seed=seed)
+        """Return threads that move whole extents through the page cache, four of each kind."""
+        whole_bytes = round_up(limits.largest_bytes, PAGE_BYTES)
+        return EngineTransfers(
+            replace(limits, request_bytes=whole_bytes, queue_depth=DISK_THREADS),
+            backend=NULL if diskless else PREAD,
+            pollers=1,
+            alignment_bytes=PAGE_BYTES,
+            seed=seed,
+            direct=False,
+        )
 
 
 def require_shared_memory(config: Config, samples: SampleSet) -> None:

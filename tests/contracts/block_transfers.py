@@ -22,7 +22,7 @@ from tests import tinyfs
 from tests.context import directory_target
 from tests.contracts.engine import open_descriptors
 from tests.stamped import bad_blocks, sampled_blocks
-from wattload.core.errors import ConfigError, DataError
+from wattload.core.errors import DataError
 from wattload.core.io import Allocation, BlockIdentity, Extent, IOKind, IOPlan, Stamps
 from wattload.loaders.block_transfers import (
     BlockTransferConfig,
@@ -279,15 +279,6 @@ class BlockTransfersContract(ABC):
             assert transfers.submit(late).result().synced_files == 3
         finally:
             transfers.close()
-
-    def test_an_extent_beyond_the_limits_is_refused(
-        self, transfers: BlockTransfers, tmp_path: Path
-    ) -> None:
-        size = 2 * LIMITS.largest_bytes
-        large = store(block_files(tmp_path, 1, size), block_bytes=size)
-        with pytest.raises(ConfigError, match=str(size)):
-            transfers.submit(large)
-        assert list(tmp_path.iterdir()) == []
 
     def test_closing_ends_what_is_under_way(self, tmp_path: Path) -> None:
         before = open_descriptors()

@@ -44,7 +44,7 @@ class Cache:
     added_s: float = 0.2
     """Median of the response."""
     evicted: int = 400
-    backlog_half: int = 10
+    backlog_start: int = 10
     backlog_end: int = 11
     reads_directly: bool = True
     layered: bool = False
@@ -172,12 +172,12 @@ def _facts(made: Cache) -> dict[str, Any]:
             "residence_s": in_system_s,
             "think_s": (users or 0) * SECONDS[STEADY] - in_system_s if users else 0.0,
             "in_system_s": in_system_s,
-            "backlog_half": made.backlog_half,
+            "backlog_start": made.backlog_start,
             "backlog_end": made.backlog_end,
             "ended_early": False,
             "latest_s": 0.002,
             "schedule_s": 18_000.0,
-            "planned_s": 18_000.0,
+            "planned_s": None if users else 18_000.0,
             **made.loop,
         },
         "source": {
@@ -185,6 +185,7 @@ def _facts(made: Cache) -> dict[str, Any]:
             "span_s": 3537.0,
             "references": 288_000,
             "input_tokens": 288_000 * BLOCK_TOKENS,
+            "most_blocks": 240,
             "lru": [
                 {"blocks": blocks, "hit_blocks": hits, "stored_blocks": 288_000 - hits}
                 for blocks, hits in (
@@ -197,7 +198,7 @@ def _facts(made: Cache) -> dict[str, Any]:
             "gap_p99_s": 1578.0,
         },
         "drive_ceiling_bytes_per_s": 7.0e9,
-        "logic_blocks_per_s": 150_000.0,
+        "harness_ceiling_bytes_per_s": 70.0e9,
     }  # fmt: skip
     return {**facts, **made.facts}
 

@@ -95,13 +95,13 @@ def test_wear_is_that_of_the_rate_of_requests_and_unknown_in_a_closed_loop() -> 
 
 
 @pytest.mark.parametrize(
-    ("half", "end", "overloaded"),
-    [(30, 61, True), (30, 60, True), (30, 40, False), (2, 5, False), (0, 9, True)],
+    ("start", "end", "overloaded"),
+    [(30, 61, True), (30, 42, False), (2, 10, False), (0, 14, True), (0, 13, False)],
 )
 def test_a_backlog_that_grows_leaves_the_rate_and_no_percentile(
-    half: int, end: int, *, overloaded: bool
+    start: int, end: int, *, overloaded: bool
 ) -> None:
-    record = cache_record(**OPEN, backlog_half=half, backlog_end=end)
+    record = cache_record(**OPEN, backlog_start=start, backlog_end=end)
     run = run_of(record)
     assert run is not None
     assert is_overloaded(run) is overloaded
@@ -113,7 +113,7 @@ def test_a_backlog_that_grows_leaves_the_rate_and_no_percentile(
 
 def test_a_backlog_over_its_limit_is_overloaded_and_a_closed_loop_is_not() -> None:
     ended = run_of(cache_record(**OPEN, loop={"ended_early": True}))
-    closed = run_of(cache_record(backlog_half=2, backlog_end=16))
+    closed = run_of(cache_record(backlog_start=2, backlog_end=99))
     assert ended is not None
     assert closed is not None
     assert is_overloaded(ended)
@@ -266,7 +266,7 @@ def test_lines_of_a_terminal_state_the_law_or_the_overload() -> None:
     closed, overloaded = VIEW.lines(shown_run()), VIEW.lines(shown_run(**OPEN, backlog_end=99))
     assert "N ÷ (R + Z) = 10.0" in closed["mix"]
     assert closed["wear"] == UNPACED
-    assert overloaded["latency"].startswith("overloaded: backlog 10 at half time, 99")
+    assert overloaded["latency"].startswith("overloaded: backlog 10 at the start, 99")
     assert "drive writes a day" in overloaded["wear"]
 
 

@@ -8,7 +8,7 @@ others share, as in LMCache.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from wattload.results.kv_cache.facts import OLD_S, Admission
@@ -117,10 +117,14 @@ class BlockCache:
         self._entries[block].references -= 1
         self._remove(block)
 
-    def evict_one(self) -> tuple[int, int] | None:
-        """Evict the least recently used block that may go, with its slot; ``None`` without one."""
+    def evict_one(self, fits: Callable[[int], bool] | None = None) -> tuple[int, int] | None:
+        """Evict the least recently used block that may go, in a slot that ``fits``.
+
+        Returns it with its slot, ``None`` without one.
+        """
         for block, entry in self._entries.items():
-            if not entry.references and not entry.children:
+            is_free = not entry.references and not entry.children
+            if is_free and (fits is None or fits(entry.slot)):
                 self._remove(block)
                 self.evicted += 1
                 self._remember(block)

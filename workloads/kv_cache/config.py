@@ -171,6 +171,17 @@ class Config:
                 f"workload.trace={self.trace} needs workload.requests=trace; with "
                 f"requests={self.requests.value} no trace is read"
             )
+        if self.requests is Source.users and (self.speed != 1 or self.jitter):
+            name = "jitter" if self.jitter else f"speed={self.speed:g}"
+            raise ConfigError(
+                f"workload.{name} belongs to a trace, and workload.requests=users has none; users "
+                "have workload.request_rate"
+            )
+        if self.is_closed and self.users > self.max_backlog:
+            raise ConfigError(
+                f"workload.users={self.users} may all wait at once, which is more than "
+                f"workload.max_backlog={self.max_backlog}; set that to {self.users} or more"
+            )
         if self.requests is Source.trace and self.request_rate is not None:
             raise ConfigError(
                 "a trace has its own times; use workload.speed in place of workload.request_rate"

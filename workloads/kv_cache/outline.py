@@ -140,17 +140,21 @@ def plan_job(config: Config, capacity_bytes: int, *, seed: int) -> Job:
     """
     geometry = geometry_of(config)
     capacity = capacity_bytes // geometry.moved_block_bytes
-    # What finds no room is left out of a trace's requests, and users' are known to fit.
-    is_trace = config.requests is Source.trace
-    least = 1 if is_trace else max(config.most_input_tokens // geometry.tokens, 1)
+    if config.requests is Source.users:
+        most, remedy = config.most_input_tokens // geometry.tokens, "workload.most_input_tokens"
+        _require_room(capacity, max(most, 1), geometry, f"fewer {remedy}")
+    source = report_of(config, seed=seed, capacity_blocks=max(capacity, 1))
+    _require_room(capacity, max(source.most_blocks, 1), geometry, "a smaller model")
+    return Job(config=config, geometry=geometry, capacity=capacity, source=source)
+
+
+def _require_room(capacity: int, least: int, geometry: Geometry, remedy: str) -> None:
     if capacity < least:
         raise ConfigError(
             f"workload.capacity_bytes holds {capacity} blocks of {geometry.moved_block_bytes} "
             f"bytes, but one request may have {least}; use at least "
-            f"{least * geometry.moved_block_bytes}, or fewer workload.most_input_tokens"
+            f"{least * geometry.moved_block_bytes}, or {remedy}"
         )
-    source = report_of(config, seed=seed, capacity_blocks=capacity)
-    return Job(config=config, geometry=geometry, capacity=capacity, source=source)
 
 
 def size_lines(config: Config, geometry: Geometry) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ from wattload.workloads.kv_cache.tier import Placed, Tier
 
 PROGRESS_S = 0.05
 """The longest time without a look at transfers: bytes are counted as they move."""
+_DRAIN_S = 10.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEMBERED_BLOCKS = 1 << 18
 """Blocks of the latest restores, which are restored again alone."""
@@ -66,19 +67,6 @@ class MonotonicClock:
         if ready and signal is not None:
             with suppress(BlockingIOError):
                 os.eventfd_read(signal)
-
-
-class VirtualClock:
-    """Time that passes only by waiting: a server without a drive then runs as fast as it can."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def now(self) -> float:
-        return self._now_s
-
-    def wait(self, seconds: float, signal: int | None) -> None:
-        self._now_s += max(seconds, 0.0)
 
 
 @dataclass(slots=True)
@@ -153,7 +141,8 @@ class Server:
         self._latest: deque[list[Placed]] = deque()
         self._latest_blocks = 0
         self.tally, self.times = Tally(), TimesTally()
-        self.loop = LoopTally(clock.now(), half_s=clock.now())
+        self.loop = LoopTally(clock.now())
+        self._taken = 0
 
     # Phases
 
@@ -161,18 +150,16 @@ class Server:
         """Store the blocks of requests, one after another, until blocks have been evicted.
 
         Nothing is restored, and no time passes for the source: its next request is that of the mix.
-        It ends when this share of the capacity was evicted, or after so many requests.
+        All misses are stored, whatever the policy of the mix. It ends when this share of the
+        capacity was evicted, or after so many requests.
         """
         self._begin(moved)
         until = self._cache.evicted + round(evicted_share * self._cache.capacity)
-        admission = self._admission
-        if admission is Admission.none:  # what restores alone need
-            self._admission = Admission.all
         while self._arrivals and self._cache.evicted < until:
             if self.tally.requests >= most_requests:
                 break
-            self._source_s, _, request = heapq.heappop(self._arrivals)
-            served = self._admit(request, self._clock.now())
+            request = self._take()
+            served = self._admit(request, self._clock.now(), Admission.all)
             self._tier.delete(served.admitted.evicted)
             self._cache.release(served.admitted)
             self._queue_stores(served)
@@ -183,7 +170,6 @@ class Server:
         while self._writes:
             self._step(PROGRESS_S)
         self.tally.synced_files += self._tier.sync()
-        self._admission = admission
         return self.tally
 
     def mix(self, seconds: float, moved: Moved) -> Tally:
@@ -193,8 +179,9 @@ class Server:
         if self._origin_s is None:
             self._origin_s = start_s - self._source_s
         backlog = self.loop.in_system
-        half_s = start_s + seconds / 2
-        self.loop = LoopTally(start_s, half_s, in_system=backlog, changed_s=start_s)
+        self.loop = LoopTally(
+            start_s, self._taken, backlog_start=backlog, in_system=backlog, changed_s=start_s
+        )
         self.times = TimesTally()
         self._latest.clear()
         self._latest_blocks = 0
@@ -216,7 +203,15 @@ class Server:
         return self.tally
 
     def cut(self) -> None:
-        """Stop all that is under way at the end of the mix, and make what is stored durable."""
+        """End the mix: finish restores, give up the rest, and make what is stored durable.
+
+        Without the restores in flight, which are longer than others, latencies would be too short.
+        What is not there after a while, in an overloaded server, is given up too.
+        """
+        overloaded, self.loop = self.loop.ended_early, LoopTally(self._clock.now())
+        end_s = self._clock.now() + _DRAIN_S
+        while self._reads and not overloaded and self._clock.now() < end_s:
+            self._step(PROGRESS_S)
         for moving in (*self._reads, *self._writes):
             moving.transfer.discard()
             self._count(moving)
@@ -232,11 +227,6 @@ class Server:
         self._served.clear()
         self._waiting.clear()
         self._timers.clear()
-
-    @property
-    def has_arrivals(self) -> bool:
-        """Whether the source has another request."""
-        return bool(self._arrivals)
 
     def restorable(self, *, each_once: bool = False) -> list[list[Placed]]:
         """Return the blocks of the latest restores of the mix that are still where they were.
@@ -283,7 +273,7 @@ class Server:
                 if block is None:
                     end_s = 0.0
                     break
-                served = self._admit(Request(0.0, (block,), 0, 0), 0.0)
+                served = self._admit(Request(0.0, (block,), 0, 0), 0.0, Admission.all)
                 self._tier.delete(served.admitted.evicted)
                 if not served.unstored:
                     break  # all others are being stored
@@ -301,8 +291,13 @@ class Server:
             _, _, due, served = heapq.heappop(self._timers)
             due(served)
         while self._arrivals and self._due_s(self._arrivals[0][0]) <= now_s:
-            self._source_s, _, request = heapq.heappop(self._arrivals)
-            self._arrive(request)
+            self._arrive(self._take())
+
+    def _take(self) -> Request:
+        """Return the next request of the source, which is then at its time."""
+        self._source_s, _, request = heapq.heappop(self._arrivals)
+        self._taken += 1
+        return request
 
     def _arrive(self, request: Request) -> None:
         now_s, loop = self._clock.now(), self.loop
@@ -311,10 +306,9 @@ class Server:
         loop.change(now_s, 1)
         loop.latest_s = max(loop.latest_s, now_s - arrived_s)
         loop.in_system_s += loop.since_start_s(arrived_s, now_s)  # since it was due
-        loop.planned_s += request.arrival_s
         if self._requests.is_closed:
             loop.think_s += loop.since_start_s(self._left_s.pop(request.user, 0.0), arrived_s)
-        served = self._admit(request, arrived_s)
+        served = self._admit(request, arrived_s, self._admission)
         self._served[id(served)] = served
         loop.schedule_s += served.arrived_s - self._due_s(0.0)
         if not self._requests.is_closed:
@@ -328,9 +322,9 @@ class Server:
         if not blocks:
             self._restored(served)
 
-    def _admit(self, request: Request, arrived_s: float) -> _Served:
+    def _admit(self, request: Request, arrived_s: float, policy: Admission) -> _Served:
         """Decide on a request, and count it; the caller deletes what is evicted for it."""
-        found = self._cache.admit(request.blocks, self._clock.now(), self._admission)
+        found = self._cache.admit(request.blocks, self._clock.now(), policy)
         tally, blocks = self.tally, len(request.blocks)
         tally.input_tokens += request.input_tokens
         tally.memory_blocks += found.memory_hits
@@ -434,6 +428,8 @@ class Server:
     def _close_loop(self) -> None:
         """Add the requests that are in the system at the end, and the pauses under way."""
         now_s, loop = self._clock.now(), self.loop
+        for moving in (*self._reads, *self._writes):
+            self._count(moving)  # in this phase, whenever it ends
         loop.change(now_s, 0)
         for served in self._served.values():
             loop.residence_s += loop.since_start_s(served.arrived_s, now_s)
@@ -494,7 +490,7 @@ class Server:
         if error.errno not in _FULL:
             raise error
         self._tier.delete([block], unfinished=True)
-        evicted = self._cache.evict_one()
+        evicted = self._cache.evict_one(lambda slot: self._tier.share_target(slot, block[1]))
         if evicted is None:
             raise error
         self._tier.delete([evicted])

@@ -57,9 +57,9 @@ def source_report(source: Requests, capacities: Sequence[int]) -> SourceReport:
     caches = [_Lru(capacity) for capacity in (*capacities, None)]
     last_used_s: dict[int, float] = {}
     gaps_s: list[float] = []
-    requests = references = input_tokens = 0
+    requests = references = input_tokens = most_blocks = 0
     begin_s = end_s = 0.0
-    for request in itertools.islice(_in_order(source), MOST_REQUESTS):
+    for request in itertools.islice(in_order(source), MOST_REQUESTS):
         if references > MOST_REFERENCES:
             break
         end_s = request.arrival_s
@@ -67,6 +67,7 @@ def source_report(source: Requests, capacities: Sequence[int]) -> SourceReport:
         requests += 1
         references += len(request.blocks)
         input_tokens += request.input_tokens
+        most_blocks = max(most_blocks, len(request.blocks))
         for cache in caches:
             cache.use(request.blocks)
         gaps_s += [end_s - last_used_s[each] for each in request.blocks if each in last_used_s]
@@ -77,6 +78,7 @@ def source_report(source: Requests, capacities: Sequence[int]) -> SourceReport:
         span_s=end_s - begin_s,
         references=references,
         input_tokens=input_tokens,
+        most_blocks=most_blocks,
         lru=tuple(cache.point() for cache in caches),
         gap_p50_s=p50,
         gap_p90_s=p90,
@@ -84,7 +86,7 @@ def source_report(source: Requests, capacities: Sequence[int]) -> SourceReport:
     )
 
 
-def _in_order(source: Requests) -> Iterator[Request]:
+def in_order(source: Requests) -> Iterator[Request]:
     """Yield requests by arrival, as if each were done when it arrives."""
     numbers = itertools.count()
     waiting = [(each.arrival_s, next(numbers), each) for each in source.first()]

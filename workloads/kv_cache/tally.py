@@ -54,38 +54,39 @@ class Tally:
 
 @dataclass(slots=True)
 class LoopTally:
-    """The times of ``Loop``; ``half_s`` is the middle of the phase."""
+    """The times of ``Loop``. ``first`` is the number of its first request in the source."""
 
     start_s: float
-    half_s: float
+    first: int = 0
     arrived: int = 0
     residence_s: float = 0.0
     think_s: float = 0.0
     in_system_s: float = 0.0
     latest_s: float = 0.0
     schedule_s: float = 0.0
-    planned_s: float = 0.0
+    backlog_start: int = 0
     in_system: int = 0
     changed_s: float = 0.0
     ended_early: bool = False
-    backlog_half: int = 0
 
     def change(self, time_s: float, by: int) -> None:
         """Add to the requests in the system, and to the integral until now."""
         self.in_system_s += self.in_system * (time_s - self.changed_s)
-        if self.changed_s <= self.half_s < time_s:
-            self.backlog_half = self.in_system
         self.in_system, self.changed_s = self.in_system + by, time_s
 
     def since_start_s(self, start_s: float, end_s: float) -> float:
         """Return how much of an interval that ends in the phase is within it."""
         return max(end_s - max(start_s, self.start_s), 0.0)
 
-    def loop(self, users: int | None) -> Loop:
+    def loop(self, users: int | None, planned_s: float | None) -> Loop:
         own = {each.name for each in fields(self)} & Loop.model_fields.keys()
-        counted = {name: getattr(self, name) for name in own}
-        seconds = self.changed_s - self.start_s
-        return Loop(users=users, seconds=seconds, backlog_end=self.in_system, **counted)
+        return Loop(
+            users=users,
+            planned_s=planned_s,
+            seconds=self.changed_s - self.start_s,
+            backlog_end=self.in_system,
+            **{name: getattr(self, name) for name in own},
+        )
 
 
 class _Values:

@@ -1,14 +1,13 @@
 """The drive tier: blocks in files, and the plans that store and restore them.
 
-``Tier`` is what a server needs of it. ``NullTier`` moves nothing, and all of it is done at once:
-what is then measured is the server itself.
+``Tier`` is what a server needs of it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -66,32 +65,13 @@ class Tier(Protocol):
         """
         ...
 
+    def share_target(self, slot: int, other: int) -> bool:
+        """Return whether two slots are on the same file system."""
+        ...
+
     def sync(self) -> int:
         """Make all files and names durable; return the files that were synced for it."""
         ...
-
-
-class NullTier:
-    """Takes and has every block at once."""
-
-    @property
-    def signal(self) -> int | None:
-        return None
-
-    def restore(self, blocks: Sequence[Placed]) -> Sequence[tuple[Transfer, int]]:
-        return ()
-
-    def store(self, block: Placed) -> Transfer | None:
-        return None
-
-    def commit(self, block: Placed) -> int:
-        return 0
-
-    def delete(self, blocks: Iterable[Placed], *, unfinished: bool = False) -> None:
-        """Delete nothing."""
-
-    def sync(self) -> int:
-        return 0
 
 
 class DriveTier:
@@ -177,6 +157,18 @@ class DriveTier:
         for block in blocks:
             folder, names = self._files(block)
             folder.remove(*names, *(name + PARTIAL for name in names if unfinished))
+
+    def share_target(self, slot: int, other: int) -> bool:
+        return slot % len(self._folders) == other % len(self._folders)
+
+    @contextmanager
+    def moving_by(self, transfers: BlockTransfers) -> Iterator[None]:
+        """Let other transfers take the place of these, such as some that use no drive."""
+        own, self._transfers = self._transfers, transfers
+        try:
+            yield
+        finally:
+            self._transfers = own
 
     def sync(self) -> int:
         """Sync the folders, and the files of the layout ``layer``, which no store syncs."""

@@ -7,12 +7,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from typing import ClassVar
 
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
-from wattload.core.units import MILLI
+from wattload.core.units import MILLI, format_seconds
 from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
 from wattload.loaders.block_transfers import BlockTransferConfig
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
@@ -26,21 +27,16 @@ from wattload.results.kv_cache.facts import (
     KvFacts,
     KvSettings,
     Layout,
+    Loop,
 )
 from wattload.workloads.kv_cache.cache import BlockCache
 from wattload.workloads.kv_cache.checks import freed_space, stored_blocks
 from wattload.workloads.kv_cache.config import Config
 from wattload.workloads.kv_cache.outline import FILL_EVICTED_SHARE, Job, at_rate, outline, plan_job
-from wattload.workloads.kv_cache.server import (
-    Clock,
-    MonotonicClock,
-    Server,
-    VirtualClock,
-    count_nothing,
-)
-from wattload.workloads.kv_cache.sources import source_of
-from wattload.workloads.kv_cache.tally import Tally
-from wattload.workloads.kv_cache.tier import DriveTier, NullTier, Placed, Tier
+from wattload.workloads.kv_cache.server import MonotonicClock, Server, count_nothing
+from wattload.workloads.kv_cache.sources import in_order, source_of
+from wattload.workloads.kv_cache.tally import LoopTally, Tally
+from wattload.workloads.kv_cache.tier import DriveTier, Placed
 
 WORKLOAD = "kv_cache"
 DRIVE_SHARE = 0.8
@@ -50,8 +46,8 @@ MEMORY_PER_BLOCK = 1024
 CEILING_S = 3.0
 CEILING_BLOCKS = 1024
 VERIFIED_BLOCKS = 64
-LOGIC_S = 1.0
-LOGIC_STEP_S = 10.0
+HARNESS_S = 1.0
+SHORT_SHARE = 0.99
 
 
 class KvCache:
@@ -150,7 +146,7 @@ class KvCache:
             seed=context.seed,
         )
         cache = self._new_cache()
-        server = self._server(cache, tier, MonotonicClock(), seed=context.seed)
+        server = self._server(cache, tier, seed=context.seed)
         tallies: dict[str, Tally] = {}
         progress.begin("filling the cache")
         with context.phase(FILL) as phase:
@@ -160,7 +156,7 @@ class KvCache:
             server.mix(config.warm_up_s, phase.moved)
         with context.phase(STEADY) as phase:
             steady = tallies[STEADY] = server.mix(config.duration_s, phase.moved)
-            loop = server.loop.loop(config.users if config.is_closed else None)
+            loop = server.loop
             server.cut()
         restorable = server.restorable(each_once=not self._loader.transfers_directly)
         cold = self._evict(tier, restorable)
@@ -190,16 +186,16 @@ class KvCache:
             counts={name: tally.counts() for name, tally in tallies.items()},
             times=tuple(server.times.times(job.geometry.moved_piece_bytes)),
             hit_shares=tuple(steady.hit_shares),
-            loop=loop,
+            loop=self._loop(loop, context.seed),
             source=job.source,
             drive_ceiling_bytes_per_s=self._drive_ceiling(context, tier),
-            logic_blocks_per_s=self._logic(context.seed),
+            harness_ceiling_bytes_per_s=self._harness_ceiling(context, server, tier, restorable),
         )
         return Outcome(
             facts=facts,
             paths=(tier.path(),),
             checks=cold,
-            remarks=tuple(_remarks(facts)),
+            remarks=tuple(_remarks(facts, config.duration_s)),
             queue_depth=config.queue_depth,
             block_bytes=min(config.request_bytes, job.geometry.moved_piece_bytes),
         )
@@ -231,17 +227,35 @@ class KvCache:
             result = engine.run(plan, moved=phase.count_read)
         return result.moved_bytes / result.seconds
 
-    def _logic(self, seed: int) -> float | None:
-        """Return the blocks a second of CPU time that the server handles without a drive."""
-        server = self._server(self._new_cache(), NullTier(), VirtualClock(), seed=seed)
-        blocks, start_s = 0, time.process_time()
-        while (cpu_s := time.process_time() - start_s) < LOGIC_S:
-            tally = server.mix(LOGIC_STEP_S, count_nothing)
-            if not server.loop.arrived and not tally.requests and not server.has_arrivals:
-                break  # the trace is over
-            blocks += tally.memory_blocks + tally.drive_blocks
-            blocks += tally.pending_blocks + tally.missed_blocks
-        return blocks / cpu_s if blocks else None
+    def _harness_ceiling(
+        self,
+        context: RunContext,
+        server: Server,
+        tier: DriveTier,
+        order: Sequence[list[Placed]],
+    ) -> float | None:
+        """Return the rate at which this host restores the same blocks without a drive."""
+        if not order:
+            return None
+        loader, limits = self._loader, self._planned().limits
+        with (
+            context.phase("harness_ceiling", timed=False),
+            closing(
+                loader.block_transfers(limits, context.targets, seed=context.seed, diskless=True)
+            ) as nowhere,
+            tier.moving_by(nowhere),
+        ):
+            start_s = time.monotonic()
+            tally = server.restore_again(HARNESS_S, count_nothing, order, lambda blocks: None)
+            return tally.read_bytes / (time.monotonic() - start_s)
+
+    def _loop(self, tally: LoopTally, seed: int) -> Loop:
+        """Return how requests flowed, with the arrivals of the same ones in a fresh source."""
+        if self.config.is_closed:
+            return tally.loop(self.config.users, None)
+        requests = in_order(source_of(self.config, seed=seed))
+        own = islice(requests, tally.first, tally.first + tally.arrived)
+        return tally.loop(None, sum(request.arrival_s for request in own))
 
     def _verify(self, tier: DriveTier, context: RunContext) -> Iterator[Check]:
         """Yield the checks of what the cache holds at the end."""
@@ -261,14 +275,14 @@ class KvCache:
         job, memory_bytes = self._planned(), self.config.memory_tier_bytes
         return BlockCache(job.capacity, memory_capacity=memory_bytes // job.geometry.block_bytes)
 
-    def _server(self, cache: BlockCache, tier: Tier, clock: Clock, *, seed: int) -> Server:
+    def _server(self, cache: BlockCache, tier: DriveTier, *, seed: int) -> Server:
         config, decode_ms = self.config, self.config.decode_ms_per_token
         return Server(
             source_of(config, seed=seed),
             cache,
             tier,
             self._planned().geometry,
-            clock,
+            MonotonicClock(),
             admission=config.admission,
             window_bytes=config.queue_depth * config.request_bytes,
             max_backlog=config.max_backlog,
@@ -312,7 +326,7 @@ def _free_bytes(targets: Sequence[Target]) -> int:
     return sum(each.f_bfree * each.f_frsize for each in found.values())
 
 
-def _remarks(facts: KvFacts) -> Iterator[str]:
+def _remarks(facts: KvFacts, duration_s: float) -> Iterator[str]:
     counts = facts.counts
     if not any(each.evicted_blocks for name, each in counts.items() if name != STORE):
         yield "No block was evicted: the requests never filled the cache."
@@ -324,6 +338,8 @@ def _remarks(facts: KvFacts) -> Iterator[str]:
             "Nothing could be restored alone: no block that the mix restored was in the cache at "
             "its end."
         )
+    if facts.loop.seconds < SHORT_SHARE * duration_s and not facts.loop.ended_early:
+        yield f"The trace ended {format_seconds(facts.loop.seconds)} after the mix began."
     if facts.loop.ended_early:
         yield (
             f"Overloaded: {facts.loop.backlog_end:,} requests were in the system, more than "

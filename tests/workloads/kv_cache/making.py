@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.stamped import sampled_blocks
 from wattload.core.record.results import Check
 from wattload.core.units import MIB
 from wattload.core.workload import Accelerator, Outcome
-from wattload.loaders.block_transfers import BlockTransferConfig, Transfer
+from wattload.loaders.block_transfers import BlockTransferConfig, BlockTransfers, Transfer
 from wattload.loaders.data.data_folder import list_folders
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.results.kv_cache.checks import CHECKS
@@ -95,7 +96,7 @@ def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     Adds a model whose pieces are 4096 bytes at 16 tokens, and one whose pieces are 2304.
     """
     monkeypatch.setattr(module, "CEILING_S", 0.02)
-    monkeypatch.setattr(module, "LOGIC_S", 0.02)
+    monkeypatch.setattr(module, "HARNESS_S", 0.02)
     monkeypatch.setattr(outline, "STORE_BYTES_PER_S", STORED_ALONE * 16384 / 0.05)
     monkeypatch.setattr(sources, "MOST_REQUESTS", 500)
     source_of = sources.source_of
@@ -154,17 +155,27 @@ def made(context: Context, settings: Config, loader: BlockTransferConfig | None 
     """Run from the plan to the end."""
     workload = planned(context, settings, loader)
     restored: list[tuple[Placed, range]] = []
-    read = DriveTier._read
+    read, moving_by = DriveTier._read, DriveTier.moving_by
+    is_ceiling = False
 
     def noted(
         tier: DriveTier, blocks: Sequence[Placed], pieces: range, *, sampled: bool = True
     ) -> Transfer:
-        if sampled:
+        if sampled and not is_ceiling:
             restored.extend((block, pieces) for block in blocks)
         return read(tier, blocks, pieces, sampled=sampled)
 
+    @contextmanager
+    def unnoted(tier: DriveTier, transfers: BlockTransfers) -> Iterator[None]:
+        nonlocal is_ceiling
+        is_ceiling = True
+        with moving_by(tier, transfers):
+            yield
+        is_ceiling = False
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DriveTier, "_read", noted)
+        patch.setattr(DriveTier, "moving_by", unnoted)
         outcome = workload.run(context)
         checks = workload.verify(context)
     return Made(workload, context, outcome, [*outcome.checks, *checks], restored)

@@ -33,8 +33,8 @@ from tests.workloads.kv_cache.making import (
 )
 from wattload.core.errors import DataError
 from wattload.core.io import Extent
-from wattload.loaders.direct.transfers import DirectTransfers
-from wattload.results.kv_cache.facts import RESTORE, STEADY, Arrivals
+from wattload.loaders.direct.transfers import EngineTransfers
+from wattload.results.kv_cache.facts import RESTORE, STEADY, Admission, Arrivals
 from wattload.workloads.kv_cache.cache import BlockCache
 from wattload.workloads.kv_cache.requests import Request
 from wattload.workloads.kv_cache.server import Server
@@ -200,9 +200,9 @@ def test_an_eviction_in_use_ends_the_run(tmp_path: Path, monkeypatch: pytest.Mon
 def test_names_before_the_bytes_are_durable_fail_a_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit = DirectTransfers.submit
+    submit = EngineTransfers.submit
     monkeypatch.setattr(
-        DirectTransfers,
+        EngineTransfers,
         "submit",
         lambda transfers, plan: submit(transfers, replace(plan, fsync=False)),
     )
@@ -224,10 +224,26 @@ def test_a_schedule_that_slides_fails_a_check(
 ) -> None:
     admit = Server._admit
 
-    def late(server: Server, request: Request, arrived_s: float) -> Any:
-        return admit(server, request, server._clock.now())
+    def late(server: Server, request: Request, arrived_s: float, policy: Admission) -> Any:
+        return admit(server, request, server._clock.now(), policy)
 
     monkeypatch.setattr(Server, "_admit", late)
+    check = made(context_at(tmp_path), config(**OPEN)).check("schedule")
+    assert check.verdict == "fail"
+    assert "the schedule slid, or requests were skipped" in check.sentence
+
+
+def test_requests_that_are_skipped_fail_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Server._take
+
+    def every_second(server: Server) -> Request:
+        server._follow(skipped := take(server), 0.0)
+        server._taken -= 1
+        return take(server) if server._arrivals else skipped
+
+    monkeypatch.setattr(Server, "_take", every_second)
     check = made(context_at(tmp_path), config(**OPEN)).check("schedule")
     assert check.verdict == "fail"
     assert "the schedule slid, or requests were skipped" in check.sentence
@@ -277,7 +293,7 @@ def test_a_full_file_system_evicts_and_goes_on(tiny_file_system: Path, tp: int) 
 def test_a_full_file_system_with_nothing_to_evict_is_an_error(
     tiny_file_system: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BlockCache, "evict_one", lambda cache: None)
+    monkeypatch.setattr(BlockCache, "evict_one", lambda cache, fits=None: None)
     context = context_at(tiny_file_system)
     workload = planned(context, config(**FULL))
     with pytest.raises(OSError, match=r"No space left.*\.kv") as caught:

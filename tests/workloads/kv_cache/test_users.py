@@ -137,10 +137,10 @@ def test_only_blocks_inside_a_system_prompt_are_shared_with_other_conversations(
 
 
 def test_prompts_are_popular_by_zipf() -> None:
-    config = closed(users=2000, system_prompts=2, zipf=2.0)
+    config = closed(users=1000, system_prompts=2, zipf=2.0)
     heads = Counter(each.blocks[0] for each in Users(config, seed=5).first())
     assert len(heads) == 2
-    assert 0.7 < heads[min(heads)] / 2000 < 0.9, "4 of 5"
+    assert 0.7 < heads[min(heads)] / 1000 < 0.9, "4 of 5"
 
 
 def test_lengths_are_drawn_once_a_user_and_vary_by_a_factor_of_four() -> None:

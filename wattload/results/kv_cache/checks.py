@@ -57,7 +57,7 @@ def _schedule(run: Run) -> Iterator[Check]:
     The fault: arrivals waited for earlier requests, or were skipped, so latency is too low.
     """
     loop = run.facts.loop
-    if loop.users is not None:
+    if loop.planned_s is None:
         return
     most_s = loop.planned_s + loop.arrived  # and 1 µs an arrival
     holds = abs(loop.schedule_s - loop.planned_s) <= SCHEDULE_TOLERANCE * most_s
@@ -66,8 +66,8 @@ def _schedule(run: Run) -> Iterator[Check]:
         name="schedule",
         verdict=passes(holds),
         sentence=f"The {loop.arrived:,} arrivals that latencies count from add up to "
-        f"{loop.schedule_s:,.3f} s, those of the source to {loop.planned_s:,.3f} s{ending}. The "
-        f"latest admission was {loop.latest_s / MILLI:.1f} ms after its arrival.",
+        f"{loop.schedule_s:,.3f} s, those of a fresh source to {loop.planned_s:,.3f} s{ending}. "
+        f"The latest admission was {loop.latest_s / MILLI:.1f} ms after its arrival.",
         figures={"schedule_s": loop.schedule_s, "planned_s": loop.planned_s},
         mandatory=True,
     )

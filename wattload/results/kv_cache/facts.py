@@ -133,14 +133,16 @@ class Loop(Frozen):
     residence_s: float = fact("sum over requests, in the system", "s", ge=0)
     think_s: float = fact("sum over pauses of users; 0 in an open loop", "s", ge=0)
     in_system_s: float = fact("integral of the requests in the system", "s", ge=0)
-    backlog_half: int = fact("requests in the system at half of the phase", ge=0)
+    backlog_start: int = fact("requests in the system at its start", ge=0)
     backlog_end: int = fact("requests in the system at its end", ge=0)
     ended_early: bool = fact("whether workload.max_backlog ended the phase")
     latest_s: float = fact("longest time from a scheduled arrival to its admission", "s", ge=0)
     schedule_s: float = fact(
         "sum of the arrivals that latencies count from, since the start of the source", "s"
     )
-    planned_s: float = fact("the same sum, as the source has the arrivals", "s")
+    planned_s: float | None = fact(
+        "the same sum of as many requests of a fresh source; None in a closed loop", "s"
+    )
 
 
 class LruPoint(Frozen):
@@ -160,6 +162,7 @@ class SourceReport(Frozen):
     )
     references: int = fact("full blocks of their inputs", ge=0)
     input_tokens: int = fact("tokens of their inputs", ge=0)
+    most_blocks: int = fact("full blocks of the longest input", ge=0)
     lru: tuple[LruPoint, ...] = fact("by capacity, rising, the infinite one last")
     gap_p50_s: float | None = fact(
         "time between uses of a block, median; in a closed loop as if service took none", "s"
@@ -189,8 +192,8 @@ class KvFacts(Facts):
     drive_ceiling_bytes_per_s: float | None = fact(
         "random reads of the same size and depth from the same files; None if not measured", "B/s"
     )
-    logic_blocks_per_s: float | None = fact(
-        "blocks that the requests' logic handles without a drive", "1/s"
+    harness_ceiling_bytes_per_s: float | None = fact(
+        "the same restores alone, by the same loader without a drive", "B/s"
     )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -14,8 +15,9 @@ from wattload.results.kv_cache.facts import RESTORE, STEADY, STORE, KvFacts, Run
 RESTORED = "restored_tokens_per_s"
 UNPACED = "not applicable: unpaced"
 DAY_S = 86400.0
-OVERLOAD_GROWTH, OVERLOAD_FROM = 1.5, 8
-"""A backlog that grows steadily from nothing doubles in the second half, give or take some."""
+OVERLOAD_SIGMAS, OVERLOAD_FROM = 3.0, 8
+"""The number of requests in a server that keeps up varies by chance, about as a Poisson variable:
+more of them at the end than at the start, by so many standard deviations of the difference."""
 
 figure = partial(Figure[KvFacts], phase=STEADY)
 rate = partial(figure, unit=Unit.SAMPLES_PER_SECOND, better="higher")
@@ -25,14 +27,15 @@ neutral = partial(figure, better="neither")
 def is_overloaded(run: Run) -> bool:
     """Return whether the backlog of an open loop grew: latency then depends on how long it ran."""
     loop = run.facts.loop
-    least = max(OVERLOAD_GROWTH * loop.backlog_half, OVERLOAD_FROM)
-    return loop.ended_early or (loop.users is None and loop.backlog_end > least)
+    by_chance = OVERLOAD_SIGMAS * math.sqrt(2 * (divided(loop.in_system_s, loop.seconds) or 0.0))
+    grown = loop.backlog_end - loop.backlog_start
+    return loop.ended_early or (loop.users is None and grown > max(by_chance, OVERLOAD_FROM))
 
 
 def overload_text(run: Run) -> str:
     loop = run.facts.loop
     return (
-        f"overloaded: backlog {loop.backlog_half:,} at half time, {loop.backlog_end:,} at the end"
+        f"overloaded: backlog {loop.backlog_start:,} at the start, {loop.backlog_end:,} at the end"
     )
 
 

@@ -60,8 +60,9 @@ _DEFINITIONS = (
     "drive adds to its time to first token, as engines compute on the first layers meanwhile. "
     "Response counts from the arrival, which in open loops and traces is the scheduled one; "
     "service from the first read issued.",
-    "Overloaded: at the end over 1.5 times as many requests are in the system as at half of the "
-    "time. Latency then depends on the length of the run, so there is none; rates are kept.",
+    "Overloaded: at the end of the mix more requests are in the system than at its start, by over "
+    "8 and by three standard deviations of chance. Latency then depends on the length of the run, "
+    "so there is none; rates are kept.",
     "Drive writes a day: bytes stored at this rate of requests ÷ capacity of the drive, without "
     f"its write amplification. In a closed loop, where the drive sets the rate: {figures.UNPACED}.",
 )
@@ -130,9 +131,9 @@ def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
 
 
 def _headroom(run: Run) -> list[float]:
-    """Return how far the rate of the requests' logic is above that of restored blocks."""
-    rate = divided(figures.counted(run, RESTORE, "restored_blocks"), run.seconds(RESTORE))
-    factor = divided(run.facts.logic_blocks_per_s, rate)
+    """Return how far the rate of this host without a drive is above that of restores alone."""
+    rate = divided(figures.counted(run, RESTORE, "read_bytes"), run.seconds(RESTORE))
+    factor = divided(run.facts.harness_ceiling_bytes_per_s, rate)
     return [] if factor is None else [factor]
 
 
@@ -455,7 +456,6 @@ VIEW = View[KvFacts](
     conditions=_conditions,
     limit=_limit,
     headroom=_headroom,
-    ceiling="request logic",
     served=_served,
     opening=_knee,
     closing=_closing,
