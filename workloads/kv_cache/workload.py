@@ -237,17 +237,19 @@ class KvCache:
         """Return the rate at which this host restores the same blocks without a drive."""
         if not order:
             return None
-        loader, limits = self._loader, self._planned().limits
+        loader, job = self._loader, self._planned()
         with (
             context.phase("harness_ceiling", timed=False),
             closing(
-                loader.block_transfers(limits, context.targets, seed=context.seed, diskless=True)
+                loader.block_transfers(
+                    job.limits, context.targets, seed=context.seed, diskless=True
+                )
             ) as nowhere,
             tier.moving_by(nowhere),
         ):
             start_s = time.monotonic()
             tally = server.restore_again(HARNESS_S, count_nothing, order, lambda blocks: None)
-            return tally.read_bytes / (time.monotonic() - start_s)
+            return tally.restored_blocks * job.moved / (time.monotonic() - start_s)
 
     def _loop(self, tally: LoopTally, seed: int) -> Loop:
         """Return how requests flowed, with the arrivals of the same ones in a fresh source."""

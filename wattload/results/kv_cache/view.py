@@ -132,7 +132,7 @@ def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
 
 def _headroom(run: Run) -> list[float]:
     """Return how far the rate of this host without a drive is above that of restores alone."""
-    rate = divided(figures.counted(run, RESTORE, "read_bytes"), run.seconds(RESTORE))
+    rate = divided(run.record.moved_bytes(RESTORE, "read"), run.seconds(RESTORE))
     factor = divided(run.facts.harness_ceiling_bytes_per_s, rate)
     return [] if factor is None else [factor]
 
