@@ -259,7 +259,7 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("+workload.extra=1", ["extra"]),
         ("scale.name=quick", ["scale.name", "demo, full, quick"]),
         ("scale.allows_root=true", ["scale.allows_root", "each scale has its own guards"]),
-        ("sweep=acc", ["acc", "accelerators, none"]),
+        ("sweep=acc", ["acc", "accelerators, knee, none"]),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(override: str, words: list[str]) -> None:

@@ -66,7 +66,7 @@ def test_bytes_in_all_are_the_sum_of_what_each_phase_stores(capsys: Captured) ->
 def test_wear_grows_with_the_rate_of_requests(capsys: Captured) -> None:
     once = document(capsys, *OPEN)["daily_bytes"]
     twice = document(capsys, *OPEN[:2], "workload.request_rate=4")["daily_bytes"]
-    assert twice / once == pytest.approx(2, rel=0.1)
+    assert 1.5 < twice / once < 3, "and more misses, as more conversations share the cache"
     assert document(capsys, *OPEN, "workload.admission=none")["daily_bytes"] == 0
 
 
