@@ -85,7 +85,7 @@ def test_all_that_is_wrong_is_listed_at_once(tmp_path: Path) -> None:
     large = replace(NOTHING, peak_bytes=1 << 60, memory_bytes_per_rank=1 << 60, maximum_ranks=1)
     with pytest.raises(ConfigError) as caught:
         preflight(_config(tmp_path), [directory_target(tmp_path)], large, 2)
-    assert "at most 1 processes" in str(caught.value)
+    assert "at most 1 process, got" in str(caught.value)
     space, memory = caught.value.__notes__
     assert "must stay free" in space
     assert "the buffers of 2 processes need" in memory

@@ -23,6 +23,7 @@ from wattload.loaders.checkpoint_store import CheckpointLoader
 from wattload.loaders.samples import SampleLoaderConfig
 from wattload.power.config import PowerConfig
 from wattload.power.registry import AUTO, NONE
+from wattload.results.quantity import counted
 from wattload.run.compose import loaders_with, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.hosts import Faults
@@ -174,10 +175,9 @@ def _check_ranks(asked: int | None, plan: WorkloadPlan, world_size: int, job_ran
             f"start it with mpirun -n {plan.minimum_ranks}"
         )
     if plan.maximum_ranks is not None and job_ranks > plan.maximum_ranks:
-        raise ConfigError(
-            f"this workload can use at most {plan.maximum_ranks} processes{where}, got "
-            f"{job_ranks}; use fewer processes or more files"
-        )
+        most = counted(plan.maximum_ranks, "process", "processes")
+        remedy = "start it without mpirun" if plan.maximum_ranks == 1 else "use fewer processes"
+        raise ConfigError(f"this workload can use at most {most}{where}, got {job_ranks}; {remedy}")
 
 
 def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan, target_count: int) -> None:
