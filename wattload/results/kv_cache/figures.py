@@ -99,7 +99,10 @@ def ceiling_share(run: Run) -> float | None:
 
 
 def cached_share(run: Run, phase: str) -> float | None:
-    """Return the share of a phase's reads that never reached the drives."""
+    """Return the least share of a phase's reads that never reached the drives.
+
+    It is the share itself if nothing else read from them.
+    """
     counters = [each for each in run.record.counters if each.phase == phase]
     of_drives = sum_if_known(each.read_bytes for each in counters) if counters else None
     share = divided(of_drives, run.record.moved_bytes(phase, "read"))

@@ -156,7 +156,8 @@ def _lines(run: Run) -> Mapping[str, str]:
         f"{whole(figures.counted(run, STEADY, 'evicted_blocks'))} blocks evicted",
     ]
     if not run.facts.reads_directly:
-        mix.append(f"{percent(figures.cached_share(run, STEADY))} of reads did not reach the drive")
+        share = percent(figures.cached_share(run, STEADY))
+        mix.append(f"the page cache had at least {share} of what was read")
     a_day, drive_writes = figures.written_bytes_per_day(run), figures.drive_writes_per_day(run)
     wear = f"{_bytes(a_day)} a day, {number(drive_writes, 3)} drive writes a day"
     stored = whole(figures.per_second(run, STORE, "stored"))
@@ -301,8 +302,20 @@ def _by_prefix(shown: Shown[KvFacts]) -> Grid:
             for times in each.run.facts.times
         ],
         caption="What the drive adds to the time to first token, by length of the restored prefix",
-        note=" ".join(filter(None, (_break_even(each.run) for each in shown.traced))),
+        note=" ".join(
+            text
+            for each in shown.traced
+            for text in (_of_page_cache(each.title, each.run), _break_even(each.run))
+            if text
+        ),
     )  # fmt: skip
+
+
+def _of_page_cache(title: str, run: Cached) -> str:
+    share = None if run.facts.reads_directly else figures.cached_share(run, STEADY)
+    if share is None:
+        return ""
+    return f"{title}: the page cache had at least {percent(share)} of what the mix read."
 
 
 def _hit_shares(shown: Shown[KvFacts]) -> Grid:
