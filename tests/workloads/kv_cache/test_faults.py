@@ -377,7 +377,7 @@ def test_a_bad_trace_is_one_sentence(
             ("workload.requests=trace", "workload.trace=any", "workload.block_tokens=48"),
             r"block_tokens=48 does not divide the trace's blocks of 512 tokens; use 16, 32, 64,",
         ),
-        (("workload.capacity_bytes=9000000",), r"holds 1 blocks .* but one request may have 16;"),
+        (("workload.capacity_bytes=9000000",), r"holds 1 blocks .* but one request may have 8;"),
         (("workload.request_rate=3",), r"request_rate=3 needs workload\.arrivals=open"),
         (("loader=cufile",), r"loader=cufile does not support workload=kv_cache; use loader=dir"),
         (("workload.capacity_bytes=1e15",), r"capacity_bytes"),

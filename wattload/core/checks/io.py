@@ -72,7 +72,7 @@ def _device_check(
 def _cached_low(record: RunRecord) -> float:
     """Return the least ratio of reads that does not fail: 0 where pages are kept on purpose."""
     paths = record.workload.paths
-    if all(path.path_requested == KEPT_PAGES for path in paths):
+    if paths and all(path.path_requested == KEPT_PAGES for path in paths):
         return 0.0
     is_cached = all(path.path_requested != "o_direct" and path.counts is None for path in paths)
     return CACHED_LOW if is_cached else RATIO_LOW
