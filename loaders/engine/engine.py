@@ -98,7 +98,10 @@ class Ticket:
 
     def progress(self) -> tuple[int, int]:
         with self._lock:
-            return self._counted if self._job is None else self._progress(self._job)
+            if self._job is not None:
+                return self._progress(self._job)
+            last = self._last
+            return self._counted if last is None else (last.moved_bytes, last.operation_count)
 
     def reading(self) -> IOReading:
         """Return what the plan has done so far; of a plan that is done, all of it at its end.

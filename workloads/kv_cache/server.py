@@ -543,7 +543,7 @@ class Server:
             operations - moving.counted_operations,
         )
         moving.counted_bytes, moving.counted_operations = moved_bytes, operations
-        if more:
+        if more or more_bytes:  # the two are not read at one moment
             is_write = moving.failed is not None
             self._moved(
                 read_bytes=0 if is_write else more_bytes,
