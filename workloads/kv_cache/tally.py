@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import partial
 
 import numpy as np
 
@@ -140,30 +141,15 @@ class TimesTally:
     def times(self, operation_bytes: int) -> Iterator[Times]:
         """Yield a row of all requests, then with and without stores, then by prefix."""
         ends = (0, *PREFIX_ENDS, None)
+        of = partial(latencies_of, phase=STEADY, kind="request", operation_bytes=operation_bytes)
         for row in sorted(self._rows, key=lambda row: (row[0], row[1] is not None, row[1])):
             bucket, storing = row
-            latencies = [
-                next(
-                    iter(
-                        latencies_of(
-                            values.histogram(),
-                            phase=STEADY,
-                            kind="request",
-                            operation_bytes=operation_bytes,
-                        )
-                    ),
-                    None,
-                )
-                for values in self._rows[row]
-            ]
-            response, service, first_layer = latencies
-            if response is None or service is None:
-                continue
+            (response,), (service,), layer = (of(each.histogram()) for each in self._rows[row])
             yield Times(
                 from_tokens=0 if bucket < 0 else ends[bucket] or 0,
                 below_tokens=None if bucket < 0 else ends[bucket + 1],
                 storing=storing,
                 response=response,
                 service=service,
-                first_layer=first_layer,
+                first_layer=layer[0] if layer else None,
             )
