@@ -1,0 +1,1 @@
+"""Vector indexes on a drive: DiskANN's files, how they are built and how they are searched."""

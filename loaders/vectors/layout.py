@@ -1,0 +1,67 @@
+"""Where the nodes of an index are in DiskANN's file: a sector of 4096 bytes is its unit.
+
+A node is its vector, its degree as uint32, and room for ``degree`` neighbours. As many nodes as fit
+share a sector, and none crosses one; a larger node has sectors of its own. Sector 0 is the header
+(``create_disk_layout`` in DiskANN, branch cpp_main, src/disk_utils.cpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+SECTOR_BYTES = 4096
+
+
+class VectorType(Enum):
+    """What a vector's numbers are."""
+
+    f32 = "f32"
+    u8 = "u8"
+
+    @property
+    def dtype(self) -> np.dtype[np.float32] | np.dtype[np.uint8]:
+        return np.dtype(np.float32) if self is VectorType.f32 else np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLayout:
+    """The nodes of one file: ``count`` vectors of ``dim`` numbers, with up to ``degree`` edges."""
+
+    count: int
+    dim: int
+    vector_type: VectorType
+    degree: int
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.dim * self.vector_type.dtype.itemsize
+
+    @property
+    def node_bytes(self) -> int:
+        return self.vector_bytes + 4 * (self.degree + 1)
+
+    @property
+    def nodes_per_sector(self) -> int:
+        """How many nodes share a sector; 0 for nodes of several sectors."""
+        return SECTOR_BYTES // self.node_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """The bytes of the one read that a node takes."""
+        return -(-self.node_bytes // SECTOR_BYTES) * SECTOR_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file, its header included."""
+        sharing = self.nodes_per_sector
+        groups = -(-self.count // sharing) if sharing else self.count
+        return SECTOR_BYTES + groups * self.read_bytes
+
+    def place(self, node: int) -> tuple[int, int]:
+        """Return the offset of a node's read in the file, and that of the node in the read."""
+        sharing = self.nodes_per_sector
+        group, within = divmod(node, sharing) if sharing else (node, 0)
+        return SECTOR_BYTES + group * self.read_bytes, within * self.node_bytes

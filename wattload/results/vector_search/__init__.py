@@ -1,0 +1,1 @@
+"""The results of vector search on a drive."""

@@ -1,0 +1,161 @@
+"""The settings of the vector_search workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattload.core.errors import ConfigError
+from wattload.core.settings import check_settings, setting
+from wattload.loaders.vectors.layout import VectorType
+from wattload.results.vector_search.facts import Arrivals, Graph, Metric
+
+AUTO = "auto"
+VECTOR_SUFFIXES = (".fvecs", ".bvecs", ".fbin", ".u8bin")
+MAX_DEGREE = 512
+MAX_BEAM = 128
+MAX_INFLIGHT = 256
+
+
+@dataclass(slots=True, kw_only=True)
+class Scale:
+    """The size of the index and of the run at one scale."""
+
+    vectors: int | None = 200000
+    graph: Graph = Graph.vamana
+    query_count: int = 10000
+    duration_s: float = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """Queries to an index whose nodes are on a drive."""
+
+    _target_: str = "wattload.workloads.vector_search.workload.VectorSearch"
+    graph: Graph = setting(
+        Graph.vamana, "Search a graph of vectors, or replay the reads of such a search."
+    )
+    source: str | None = setting(
+        None,
+        "Vectors to index (.fvecs, .bvecs, .fbin, .u8bin), or the prefix of an index in DiskANN's "
+        "files.",
+        unset="drawn vectors",
+    )
+    vectors: int | None = setting(
+        None, "Vectors of the index.", least=2, most=1 << 31, unset="80 % of the file system"
+    )
+    dim: int = setting(128, "Numbers of a vector.", least=1, most=1 << 16)
+    dtype: VectorType = setting(VectorType.f32, "Type of these numbers.")
+    metric: Metric = setting(Metric.l2, "What is near.")
+    degree: int = setting(64, "Most neighbours of a node (R).", least=1, most=MAX_DEGREE)
+    build_list: int = setting(128, "List length of the build.", least=1, most=4096)
+    pq_bytes: int = setting(32, "Bytes of a vector's code in memory.", least=1, most=4096)
+    search_list: int = setting(64, "List length of a search (L).", least=1, most=65536)
+    beam: int = setting(4, "Nodes that a query reads at the same time (W).", least=1, most=MAX_BEAM)
+    k: int = setting(10, "Neighbours that a query asks for.", least=1, most=100)
+    threads: int | None = setting(
+        None, "Threads that search.", least=1, most=1024, unset="one per CPU"
+    )
+    inflight_per_thread: str = setting(
+        AUTO,
+        "Queries under way in a thread: 1 in DiskANN; auto doubles them until the rate rises by "
+        "less than 3 %.",
+    )
+    cache_nodes: int = setting(0, "Nodes in memory, breadth first from the medoid.", least=0)
+    queries: str | None = setting(
+        None,
+        "File of queries (.fvecs, .bvecs, .fbin, .u8bin).",
+        unset="drawn as the vectors, or the last ones of the source",
+    )
+    query_count: int = setting(10000, "Queries, asked in turn.", least=100, most=1 << 20)
+    planted_noise: float | None = setting(
+        None,
+        "Queries are stored vectors with noise of this share of a vector's length.",
+        least=0,
+        most=10,
+        unset="held out",
+    )
+    arrivals: Arrivals = setting(Arrivals.closed, "When queries arrive.")
+    query_rate: float | None = setting(
+        None, "Queries a second; arrivals=open only.", above=0, most=1e9, unset="none"
+    )
+    duration_s: float = setting(60.0, "Time of the queries.", above=0)
+    latent_dim: int = setting(24, "Dimensions of the drawn mixture.", least=1, most=1024)
+    clusters: int = setting(20, "Its Gaussian clusters.", least=1, most=1 << 20)
+    separation: float = setting(
+        3.0, "Spread of its centres, in standard deviations of a cluster.", least=0, most=1000
+    )
+    noise: float = setting(
+        3.0, "Length of the noise in all dimensions, in the same unit.", least=0, most=1000
+    )
+    scales: dict[str, Scale] = setting(dict, "Size and time by scale.")
+
+    def check(self, scale: str) -> None:
+        """Raise ``ConfigError`` for a setting outside its range, or settings that do not fit."""
+        check_settings(self, "workload")
+        if self.search_list < self.k:
+            raise ConfigError(
+                f"workload.search_list={self.search_list} holds fewer nodes than the "
+                f"workload.k={self.k} that a query asks for; set search_list to {self.k} or more"
+            )
+        if self.depth is not None and not 1 <= self.depth <= MAX_INFLIGHT:
+            raise self._not_a_depth()
+        if self.pq_bytes > self.dim and self.source is None:
+            raise ConfigError(
+                f"workload.pq_bytes={self.pq_bytes} are more codes than workload.dim={self.dim} "
+                f"numbers; use {self.dim} or fewer"
+            )
+        if self.dtype is VectorType.u8 and self.metric is not Metric.l2:
+            raise ConfigError(
+                f"workload.metric={self.metric.value} needs workload.dtype=f32: bytes are compared "
+                "by l2 only"
+            )
+        if self.graph is Graph.walk:
+            self._check_walk()
+        elif self.vectors is None and self.source is None:
+            raise ConfigError(
+                "workload.vectors=null is 80 % of the file system, which only workload.graph=walk "
+                "has: a graph of so many vectors takes days to build; set workload.vectors"
+            )
+        is_open = self.arrivals is Arrivals.open
+        if is_open and self.query_rate is None:
+            raise ConfigError("workload.arrivals=open needs workload.query_rate=QUERIES_PER_S")
+        if self.query_rate is not None and not is_open:
+            raise ConfigError(
+                f"workload.query_rate={self.query_rate:g} needs workload.arrivals=open: in a "
+                "closed loop a thread asks when it has an answer"
+            )
+
+    @property
+    def depth(self) -> int | None:
+        """The queries under way in a thread; ``None`` if they are found.
+
+        Raises:
+            ConfigError: the setting is neither ``auto`` nor a number.
+        """
+        if self.inflight_per_thread == AUTO:
+            return None
+        try:
+            return int(self.inflight_per_thread)
+        except ValueError:
+            raise self._not_a_depth() from None
+
+    @property
+    def is_vector_file(self) -> bool:
+        """Whether the source is a file of vectors, rather than an index."""
+        return self.source is not None and Path(self.source).suffix in VECTOR_SUFFIXES
+
+    def _not_a_depth(self) -> ConfigError:
+        return ConfigError(
+            f"workload.inflight_per_thread must be auto or 1 to {MAX_INFLIGHT}, got "
+            f"{self.inflight_per_thread}"
+        )
+
+    def _check_walk(self) -> None:
+        for name, unset in (("source", None), ("queries", None), ("cache_nodes", 0)):
+            value = getattr(self, name)
+            if value != unset:
+                raise ConfigError(
+                    f"workload.{name}={value} has no meaning with workload.graph=walk, which "
+                    "replays the reads of a search of drawn vectors"
+                )
