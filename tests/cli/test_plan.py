@@ -222,9 +222,11 @@ def test_settings_that_make_no_plan_are_one_sentence(
 
 
 def test_the_example_in_the_documentation_is_what_is_printed(capsys: Captured) -> None:
+    """A line of the page that is ``...`` stands for lines that are left out."""
     page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
     command, _, shown = page.split("$ wattload plan checkpoint ")[1].split("```")[0].partition("\n")
-    assert said(capsys, *command.split()) == shown
+    lines = [line for line in shown.splitlines() if line != "..."]
+    assert [line for line in said(capsys, *command.split()).splitlines() if line in lines] == lines
 
 
 RUN = ("scale=demo", "rate=2")
