@@ -17,6 +17,7 @@ from tests.reports.random_reads import random_run
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import turn
 from tests.reports.test_pages import accelerator_search, outside_program
+from tests.reports.vectors import search_run
 from wattload.core.record.run import RunRecord
 from wattload.results.figures import Figure
 from wattload.results.reading import metrics_of
@@ -40,6 +41,7 @@ def records() -> tuple[RunRecord, ...]:
     runs += [writes_run(), writes_run(until="fill", draw="each_once")]
     runs += [*accelerator_search()[:1], *outside_program()]
     runs += [cache_run(layered=True), cache_run(users=None, request_rate=2.0, reads_directly=False)]
+    runs += [search_run()]
     return tuple(run.record for run in runs)
 
 

@@ -13,8 +13,9 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
 from wattload.reports.runs.energy import phase_energies
+from wattload.results.facts import cached_share
 from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE
-from wattload.results.kv_cache.figures import UNPACED, cached_share, holds_target, is_overloaded
+from wattload.results.kv_cache.figures import UNPACED, holds_target, is_overloaded
 from wattload.results.kv_cache.view import VIEW, break_even
 from wattload.results.quantity import MISSING, number, quantity
 from wattload.results.reading import checks_of, metrics_of, run_of

@@ -84,3 +84,14 @@ def sum_if_known(values: Iterable[float | None]) -> float | None:
 def divided(part: float | None, of: float | None) -> float | None:
     """Return a quotient; ``None`` if a part of it is unknown, or the divisor is 0."""
     return part / of if part is not None and of else None
+
+
+def cached_share(run: Run[F], phase: str) -> float | None:
+    """Return the least share of a phase's reads that never reached the drives.
+
+    It is the share itself if nothing else read from them.
+    """
+    counters = [each for each in run.record.counters if each.phase == phase]
+    of_drives = sum_if_known(each.read_bytes for each in counters) if counters else None
+    share = divided(of_drives, run.record.moved_bytes(phase, "read"))
+    return None if share is None else max(1 - share, 0.0)

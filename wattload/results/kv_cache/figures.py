@@ -8,7 +8,7 @@ from functools import partial
 
 from wattload.core.record.target import BlockNode
 from wattload.core.units import MILLI, Unit
-from wattload.results.facts import divided, sum_if_known
+from wattload.results.facts import cached_share, divided, sum_if_known
 from wattload.results.figures import Figure, FigureSource
 from wattload.results.kv_cache.facts import RESTORE, STEADY, STORE, KvFacts, Run
 
@@ -96,17 +96,6 @@ def holds_target(run: Run) -> bool | None:
 def ceiling_share(run: Run) -> float | None:
     read = divided(run.record.moved_bytes(RESTORE, "read"), run.seconds(RESTORE))
     return divided(read, run.facts.drive_ceiling_bytes_per_s)
-
-
-def cached_share(run: Run, phase: str) -> float | None:
-    """Return the least share of a phase's reads that never reached the drives.
-
-    It is the share itself if nothing else read from them.
-    """
-    counters = [each for each in run.record.counters if each.phase == phase]
-    of_drives = sum_if_known(each.read_bytes for each in counters) if counters else None
-    share = divided(of_drives, run.record.moved_bytes(phase, "read"))
-    return None if share is None else max(1 - share, 0.0)
 
 
 def written_bytes_per_day(run: Run) -> float | None:

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from wattload.core.power import Scope
 from wattload.core.units import MICRO, MILLI, Unit
 from wattload.results.amplification import amplification
-from wattload.results.facts import divided, sum_if_known
+from wattload.results.facts import cached_share, divided, sum_if_known
 from wattload.results.kv_cache import figures
 from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE, KvFacts, Run, Times
 from wattload.results.quantity import MISSING, block_text, listed, number, percent, quantity, whole
@@ -138,7 +138,7 @@ def _headroom(run: Run) -> list[float]:
 
 
 def _served(run: Run) -> Served:
-    share = None if run.facts.reads_directly else figures.cached_share(run, RESTORE)
+    share = None if run.facts.reads_directly else cached_share(run, RESTORE)
     if share is None or share < _FEW_CACHED:
         return Served()
     return Served(from_memory=f"the page cache served {percent(share)} of the restores")
@@ -156,7 +156,7 @@ def _lines(run: Run) -> Mapping[str, str]:
         f"{whole(figures.counted(run, STEADY, 'evicted_blocks'))} blocks evicted",
     ]
     if not run.facts.reads_directly:
-        share = percent(figures.cached_share(run, STEADY))
+        share = percent(cached_share(run, STEADY))
         mix.append(f"the page cache had at least {share} of what was read")
     a_day, drive_writes = figures.written_bytes_per_day(run), figures.drive_writes_per_day(run)
     wear = f"{_bytes(a_day)} a day, {number(drive_writes, 3)} drive writes a day"
@@ -312,7 +312,7 @@ def _by_prefix(shown: Shown[KvFacts]) -> Grid:
 
 
 def _of_page_cache(title: str, run: Cached) -> str:
-    share = None if run.facts.reads_directly else figures.cached_share(run, STEADY)
+    share = None if run.facts.reads_directly else cached_share(run, STEADY)
     if share is None:
         return ""
     return f"{title}: the page cache had at least {percent(share)} of what the mix read."

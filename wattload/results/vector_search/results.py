@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from wattload.results.registry import Results
+from wattload.results.vector_search.checks import CHECKS, OBSERVED
 from wattload.results.vector_search.facts import VectorFacts
+from wattload.results.vector_search.figures import FIGURES
 
-RESULTS = Results(name="vector_search", facts=VectorFacts)
+RESULTS = Results(
+    name="vector_search", facts=VectorFacts, figures=FIGURES, checks=CHECKS, observed=OBSERVED
+)
