@@ -13,6 +13,8 @@ from enum import Enum
 import numpy as np
 
 SECTOR_BYTES = 4096
+MAX_DEGREE = 512
+MAX_NODE_BYTES = 4 * SECTOR_BYTES
 
 
 class VectorType(Enum):
@@ -38,6 +40,12 @@ class NodeLayout:
     @property
     def vector_bytes(self) -> int:
         return self.dim * self.vector_type.dtype.itemsize
+
+    @property
+    def node(self) -> np.dtype[np.void]:
+        """A node as numpy has it; ``neighbours`` beyond ``edges`` have no meaning."""
+        vector = ("vector", self.vector_type.dtype, (self.dim,))
+        return np.dtype([vector, ("edges", "<u4"), ("neighbours", "<u4", (self.degree,))])
 
     @property
     def node_bytes(self) -> int:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
-from wattload.loaders.vectors.layout import VectorType
+from wattload.loaders.vectors.layout import MAX_DEGREE, VectorType
 from wattload.results.vector_search.facts import Arrivals, Graph, Metric
 
 AUTO = "auto"
 VECTOR_SUFFIXES = (".fvecs", ".bvecs", ".fbin", ".u8bin")
-MAX_DEGREE = 512
 MAX_BEAM = 128
 MAX_INFLIGHT = 256
 
