@@ -5,6 +5,9 @@ Results follow from vectors, settings and seed: not from the number of threads, 
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +15,14 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
 from wattload.loaders.engine import library
-from wattload.loaders.engine.header import constants
+from wattload.loaders.engine.header import constants, setup_of
 from wattload.loaders.vectors.layout import VectorType
 
 CENTROIDS = constants()["WL_CENTROIDS"]
 LLOYD_ITERATIONS = 12
 ROWS_AT_ONCE = 1 << 14
+ALPHA = 1.2
+SLICE_S = 0.05
 _TYPES = {VectorType.f32: constants()["WL_FLOAT32"], VectorType.u8: constants()["WL_UINT8"]}
 
 Vectors = NDArray[np.float32] | NDArray[np.uint8]
@@ -128,3 +133,44 @@ def _described(vectors: Vectors) -> tuple[Any, ...]:
     count, dim = vectors.shape
     kind = next(kind for kind in VectorType if kind.dtype == vectors.dtype)
     return vectors.ctypes.data, _TYPES[kind], count, dim
+
+
+def build_graph(
+    vectors: Vectors,
+    *,
+    degree: int,
+    build_list: int,
+    start: int,
+    seed: int,
+    threads: int,
+    progress: Callable[[int, int], Any] = lambda done, total: None,
+) -> NDArray[np.uint32]:
+    """Return a Vamana graph, (count, 1 + degree): each node's degree, its neighbours, and zeros.
+
+    ``progress`` hears every 50 ms how many nodes are done, of two passes; what it raises, and
+    Ctrl-C, end the build.
+
+    Raises:
+        ConfigError: a number is out of range.
+        OSError: the host refuses memory.
+    """
+    address, kind, count, dim = _described(vectors)
+    graph = np.empty((count, 1 + degree), np.uint32)
+    setup = setup_of(
+        "wl_vamana_setup",
+        **{"type": kind, "dim": dim, "degree": degree, "build_list": build_list},
+        **{"count": count, "start": start, "threads": threads, "seed": seed & (1 << 64) - 1},
+        **{"vectors": address, "alpha": ALPHA},
+    )
+    done, stop = ctypes.c_uint64(), ctypes.c_uint32()
+    arguments = (ctypes.byref(setup), graph.ctypes.data, ctypes.byref(done), ctypes.byref(stop))
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(library.invoke, "wl_vamana_build", *arguments)
+        try:
+            while wait([building], SLICE_S).not_done:
+                progress(done.value, 2 * count)
+        except BaseException:
+            stop.value = 1
+            raise
+        building.result()
+    return graph

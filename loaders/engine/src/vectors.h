@@ -1,4 +1,4 @@
-/* Vectors in memory: their distances, product quantization as DiskANN has it.
+/* Vectors in memory: their distances, product quantization and Vamana graphs, as DiskANN has them.
  *
  * Results follow from the arguments alone: not from the number of threads, nor from the CPU. */
 #ifndef WL_VECTORS_H
@@ -30,6 +30,19 @@ WL_API void wl_pq_table(const float *query, const float *centroid, const uint32_
 WL_API void wl_pq_distances(const float *table, uint32_t chunks, const uint8_t *codes,
                             const uint32_t *ids, uint64_t count, float *distances);
 
+typedef struct {
+    uint32_t struct_bytes; /* sizeof(wl_vamana_setup) */
+    uint32_t type, dim, degree, build_list, threads;
+    uint64_t count, seed, start; /* `start`: the medoid */
+    const void *vectors; /* count x dim */
+    float alpha; /* of the second pass; the first has 1 */
+    uint32_t reserved;
+} wl_vamana_setup;
+
+/* Fills `graph`, count x (1 + degree): the degree of a node and its neighbours, the rest 0. `done`
+ * counts nodes over both passes; the build ends early with ECANCELED when `stop` is not 0. */
+WL_API int32_t wl_vamana_build(const wl_vamana_setup *setup, uint32_t *graph, uint64_t *done,
+                               const uint32_t *stop, wl_error *error);
 /* wl_sum of `count` rows of `length` bytes, `stride` apart. */
 WL_API void wl_sums(const uint8_t *rows, uint64_t stride, uint64_t length, uint64_t count,
                     uint64_t *sums);
