@@ -8,10 +8,10 @@ from pathlib import Path
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
 from wattload.loaders.vectors.layout import MAX_DEGREE, VectorType
+from wattload.loaders.vectors.vector_files import FORMATS
 from wattload.results.vector_search.facts import Arrivals, Graph, Metric
 
 AUTO = "auto"
-VECTOR_SUFFIXES = (".fvecs", ".bvecs", ".fbin", ".u8bin")
 MAX_BEAM = 128
 MAX_INFLIGHT = 256
 
@@ -142,7 +142,7 @@ class Config:
     @property
     def is_vector_file(self) -> bool:
         """Whether the source is a file of vectors, rather than an index."""
-        return self.source is not None and Path(self.source).suffix in VECTOR_SUFFIXES
+        return self.source is not None and Path(self.source).suffix in FORMATS
 
     def _not_a_depth(self) -> ConfigError:
         return ConfigError(
