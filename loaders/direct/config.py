@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError, TargetError
-from wattload.core.io import Loader
+from wattload.core.io import DataPath, Loader
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
@@ -29,6 +29,15 @@ from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
+from wattload.loaders.vectors.layout import SECTOR_BYTES, NodeLayout
+from wattload.loaders.vectors.native_search import (
+    BY_PREAD,
+    BY_RING,
+    INFLIGHT_LIMIT,
+    EngineSearcher,
+    check_inflight,
+)
+from wattload.loaders.vectors.search import Searcher, SearchIndex, SearchPlan
 
 ENGINES = (AUTO, IO_URING, PREAD)
 BLOCK_BYTES_LIMIT = 1 << 30
@@ -240,6 +249,38 @@ class Config:
             alignment_bytes=max(direct_alignment(target.path) for target in targets),
             seed=seed,
         )
+
+    @property
+    def searches_directly(self) -> bool:
+        return True
+
+    @property
+    def most_inflight_per_thread(self) -> int:
+        return 1 if choose_backend(self.engine).name == PREAD else INFLIGHT_LIMIT
+
+    def check_search(self, layout: NodeLayout, plan: SearchPlan, targets: Sequence[Target]) -> None:
+        """Raise for targets without O_DIRECT, whose blocks must fit sectors, and for no engine."""
+        self.check()
+        for target in targets:
+            _require_direct(target)
+            check_alignment(target, SECTOR_BYTES, "a sector of the index")
+        check_inflight(plan, self.most_inflight_per_thread)
+
+    def search_bytes(self, layout: NodeLayout, plan: SearchPlan) -> int:
+        return plan.reads_in_flight * layout.read_bytes
+
+    def searcher(self, index: SearchIndex, plan: SearchPlan) -> Searcher:
+        choice = choose_backend(self.engine)
+        each = f"up to {plan.inflight_per_thread} x {plan.beam} reads in flight in each"
+        path = DataPath(
+            data_path="o_direct",
+            path_requested="o_direct",
+            engine=f"{choice.name}, {plan.threads} threads, "
+            f"{'one read at a time' if choice.name == PREAD else each}; into host memory",
+            remarks=choice.remarks,
+        )
+        access = BY_PREAD if choice.name == PREAD else BY_RING
+        return EngineSearcher(index, plan, path, access=access)
 
 
 def _require_direct(target: Target) -> None:

@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any
 
 SOURCES = Path(__file__).with_name("src")
-FILES = ("histogram.h", "wattload_engine.h", "stamps.h", "crc32.h", "vectors.h")
+FILES = ("histogram.h", "wattload_engine.h", "stamps.h", "crc32.h", "vectors.h", "search.h")
 """The interface, and what it includes."""
 
 _SCALARS: dict[str, Any] = {

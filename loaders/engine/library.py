@@ -47,6 +47,7 @@ OTHER_SIZE = constants()["WL_OTHER_SIZE"]
 NO_GPU = constants()["WL_NO_GPU"]
 NOT_PINNED = constants()["WL_NOT_PINNED"]
 HANGS = constants()["WL_HANGS"]
+BAD_NODE = constants()["WL_BAD_NODE"]
 NO_OFFSET = (1 << 64) - 1
 TARGET_LIMIT = constants()["WL_MAPPED_TARGETS"]
 """Most files of random reads."""
@@ -274,6 +275,7 @@ def exception_of(error: ctypes.Structure) -> Exception:
             f"{path} is {error.offset} bytes long, fewer than planned; remove the data folder to "
             "generate it again"
         ),
+        BAD_NODE: DataError(f"node {error.offset} of {path} {text}; build the index again"),
         NOT_DIRECT: TargetError(refuses_direct(path)),
         OTHER_DEVICE: TargetError(f"{path} {text}"),
         SHORT_WRITE: OSError(errno.EIO, f"write{place} failed: {text}", path),

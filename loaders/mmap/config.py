@@ -6,6 +6,7 @@ the kernel's read-ahead around each fault (``advice=normal``) or without (``advi
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,12 @@ from wattload.loaders.mmap.reader import (
     ADVICE,
     THREAD_LIMIT,
     MappedReader,
+    mapped_path,
     storage_read_bytes,
 )
+from wattload.loaders.vectors.layout import NodeLayout
+from wattload.loaders.vectors.native_search import BY_MAPPING, EngineSearcher, check_inflight
+from wattload.loaders.vectors.search import Searcher, SearchIndex, SearchPlan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +108,35 @@ class Config(MappedRows):
     def block_reader(self, plan: ReadPlan, folder: Path) -> BlockReader:
         """Return the reader of mapped files; nothing is kept in ``folder``."""
         return MappedReader(plan, threads=self.thread_count, advice=self.advice)
+
+    @property
+    def searches_directly(self) -> bool:
+        return False
+
+    @property
+    def most_inflight_per_thread(self) -> int:
+        return 1
+
+    def check_search(self, layout: NodeLayout, plan: SearchPlan, targets: Sequence[Target]) -> None:
+        """Raise without the engine, for threads of its own, and as ``check_feature_rows``."""
+        self.check()
+        library.load()
+        check_inflight(plan, self.most_inflight_per_thread)
+        if self.threads is not None:
+            raise ConfigError(
+                f"loader.threads={self.threads} has no meaning in a search, whose threads are "
+                "workload.threads"
+            )
+        _require_storage_count()
+
+    def search_bytes(self, layout: NodeLayout, plan: SearchPlan) -> int:
+        """Return nothing: the page cache is no memory of a searcher."""
+        return 0
+
+    def searcher(self, index: SearchIndex, plan: SearchPlan) -> Searcher:
+        path = mapped_path([index.path], plan.threads, self.advice)
+        advice = mmap.MADV_RANDOM if self.advice == "random" else mmap.MADV_NORMAL
+        return EngineSearcher(index, plan, path, access=BY_MAPPING, advice=advice)
 
 
 def _require_storage_count() -> None:

@@ -23,7 +23,7 @@ LLOYD_ITERATIONS = 12
 ROWS_AT_ONCE = 1 << 14
 ALPHA = 1.2
 SLICE_S = 0.05
-_TYPES = {VectorType.f32: constants()["WL_FLOAT32"], VectorType.u8: constants()["WL_UINT8"]}
+TYPES = {VectorType.f32: constants()["WL_FLOAT32"], VectorType.u8: constants()["WL_UINT8"]}
 
 Vectors = NDArray[np.float32] | NDArray[np.uint8]
 """(count, dim), in rows."""
@@ -132,7 +132,7 @@ def _described(vectors: Vectors) -> tuple[Any, ...]:
     assert vectors.flags.c_contiguous
     count, dim = vectors.shape
     kind = next(kind for kind in VectorType if kind.dtype == vectors.dtype)
-    return vectors.ctypes.data, _TYPES[kind], count, dim
+    return vectors.ctypes.data, TYPES[kind], count, dim
 
 
 def build_graph(

@@ -48,7 +48,8 @@ enum {
     WL_NO_GPU = -16,       /* CUDA shows this process no such GPU */
     WL_NOT_PINNED = -17,   /* CUDA pins no memory of `offset` bytes */
     WL_TOO_MANY = -18,     /* more requesters than the GPU runs at once, which are `offset` */
-    WL_HANGS = -19         /* `offset` requests for `path` were not answered in time */
+    WL_HANGS = -19,        /* `offset` requests for `path` were not answered in time */
+    WL_BAD_NODE = -20      /* node `offset` of the index at `path` */
 };
 
 typedef struct {
