@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 
 from wattload.reports.blocks import Figure, Table, columns, row
@@ -16,6 +17,8 @@ _HEADROOM = 1.15
 _LOG_FROM = 8.0
 """An axis whose largest number is so many times the smallest is logarithmic."""
 _TICKS = 8
+_TICK_GAP = 0.1
+"""Of points closer than this share of the axis, the first has a tick."""
 
 
 def point_lines_figure(chart: PointLines) -> Figure | None:
@@ -61,12 +64,17 @@ def _roles(lines: Sequence[PointLine]) -> list[str]:
 
 
 def _x_axis(xs: list[float], unit: str) -> Axis:
-    """Return the lower axis; of few points with each of them as a tick."""
-    at = [float(f"{x:.3g}") for x in xs] if len(xs) <= _TICKS else ()
+    """Return the lower axis; of few points with a tick at each that has room for one."""
     if xs[0] > 0 and xs[-1] / xs[0] >= _LOG_FROM:
-        return Axis(low=xs[0] / 1.2, high=xs[-1] * 1.2, unit=unit, log=True, at=at)
-    pad = (xs[-1] - xs[0]) * 0.06 or xs[0] * 0.5 or 1.0
-    return Axis(low=xs[0] - pad, high=xs[-1] + pad, unit=unit, at=at)
+        axis = Axis(low=xs[0] / 1.2, high=xs[-1] * 1.2, unit=unit, log=True)
+    else:
+        pad = (xs[-1] - xs[0]) * 0.06 or xs[0] * 0.5 or 1.0
+        axis = Axis(low=xs[0] - pad, high=xs[-1] + pad, unit=unit)
+    at: list[float] = []
+    for x in xs if len(xs) <= _TICKS else ():
+        if not at or axis.share(x) - axis.share(at[-1]) >= _TICK_GAP:
+            at.append(x)
+    return replace(axis, at=[float(f"{x:.3g}") for x in at])
 
 
 def _draw(frame: Frame, line: PointLine, role: str, scales: tuple[Scale, Scale], gap: str) -> str:

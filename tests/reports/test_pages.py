@@ -20,6 +20,7 @@ from tests.reports.page_text import blocks_text, page_text
 from tests.reports.random_reads import pair_sweep, random_run, target_sweep
 from tests.reports.random_writes import writes_run
 from tests.reports.sessions import against_itself, session, simulated, turn
+from tests.reports.vectors import drive_curves, search_run
 from tests.training import epoch, facts_of, program_epoch
 from wattload.core.record.results import Check
 from wattload.core.record.run import Comparison
@@ -363,6 +364,13 @@ CASES: dict[str, tuple[Callable[[], Sequence[Run]], str, Part]] = {
             for run in rate_sweep(target_p99_ms=500.0, label=label, knee=knee, place=place)
         ],
         "label", "job",
+    ),
+    "vector-search": (lambda: [search_run()], "label", "page"),
+    "vector-search-drives": (drive_curves, "label", "job"),
+    "vector-search-walk": (lambda: [search_run(is_walk=True, cpu_share=0.95)], "label", "job"),
+    "vector-search-mapped": (
+        lambda: [search_run(name="a"), search_run(name="b", repeat=1, reads_directly=False)],
+        "loader", "job",
     ),
     "kv-cache-buffered": (
         lambda: [cache_run(reads_directly=False, layered=True, has_power=False, evicted=0)],

@@ -110,9 +110,10 @@ def _passes(made: Search) -> dict[str, Any]:
 
 
 def hits(recall: float) -> list[int]:
-    """Return queries by their hits, with this recall: of those that lack some, 10 in 10 lack 2."""
-    short = round((1 - recall) * QUERIES * K / 2)
-    return [0] * (K - 2) + [short, 0, QUERIES - short]
+    """Return queries by their hits, with this recall: some have none or half, the others all."""
+    lost = round((1 - recall) * QUERIES)
+    return [lost // 2, *[0] * (K // 2 - 1), 2 * (lost - lost // 2), *[0] * (K // 2 - 1),
+            QUERIES - lost // 2 - 2 * (lost - lost // 2)]  # fmt: skip
 
 
 def _facts(made: Search) -> dict[str, Any]:

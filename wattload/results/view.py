@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean, median
-from typing import Any, Generic
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Channel, Scope
-from wattload.results.facts import F, Run
+from wattload.results.facts import F, Run, cached_share
+from wattload.results.quantity import percent
 from wattload.results.shapes import Chart, Shape
+
+_FEW_CACHED = 0.02
+"""A smaller share of reads that did not reach the drive is the file system's own."""
 
 Columns = Mapping[str, NDArray[Any]]
 """A trace table by column; a null of numbers is NaN."""
@@ -164,6 +168,14 @@ class Served:
     cached: str = ""
     cache_bytes: int = 0
     from_memory: str = ""
+
+    @classmethod
+    def by_page_cache(cls, run: Run[F], phase: str, reads: str, *, directly: bool) -> Self:
+        """Return what the page cache served of a phase's reads, which bypass it if ``directly``."""
+        share = None if directly else cached_share(run, phase)
+        if share is None or share < _FEW_CACHED:
+            return cls()
+        return cls(from_memory=f"the page cache served {percent(share)} of the {reads}")
 
 
 PARALLEL = frozenset(

@@ -34,8 +34,6 @@ CacheArm = Arm[KvFacts]
 
 _AT_CEILING = 0.9
 """From this share of the drive's ceiling on, the drive limits restores."""
-_FEW_CACHED = 0.02
-"""A smaller share of reads that did not reach the drive is the file system's own."""
 _OVERLOADED = "overloaded"
 _SHARES = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9"}
 _ALONE = {RESTORE: "restored", STORE: "stored"}
@@ -135,13 +133,6 @@ def _headroom(run: Run) -> list[float]:
     rate = divided(run.record.moved_bytes(RESTORE, "read"), run.seconds(RESTORE))
     factor = divided(run.facts.harness_ceiling_bytes_per_s, rate)
     return [] if factor is None else [factor]
-
-
-def _served(run: Run) -> Served:
-    share = None if run.facts.reads_directly else cached_share(run, RESTORE)
-    if share is None or share < _FEW_CACHED:
-        return Served()
-    return Served(from_memory=f"the page cache served {percent(share)} of the restores")
 
 
 def _lines(run: Run) -> Mapping[str, str]:
@@ -469,7 +460,9 @@ VIEW = View[KvFacts](
     conditions=_conditions,
     limit=_limit,
     headroom=_headroom,
-    served=_served,
+    served=lambda run: Served.by_page_cache(
+        run, RESTORE, "restores", directly=run.facts.reads_directly
+    ),
     opening=_knee,
     closing=_closing,
     lines=_lines,

@@ -14,10 +14,7 @@ LITTLE, LEAST_RECALL = 0.05, 0.5
 
 
 def _reads(run: Run) -> Iterator[Check]:
-    """Check reads against expanded nodes, their bytes, and rounds of the beam.
-
-    The fault: a node that was expanded was not read, read twice, or in another size.
-    """
+    """Check reads against nodes, bytes and rounds. Fault: a node was not read, twice or in part."""
     beam, size = run.facts.settings.beam, run.facts.index.read_bytes
     for phase, found in run.facts.passes.items():
         holds = found.reads == found.expanded - found.cached
@@ -35,10 +32,7 @@ def _check(name: str, verdict: Verdict, text: str, fault: str, *, mandatory: boo
 
 
 def _delivered_nodes(run: Run) -> Iterator[Check]:
-    """Check the digests of delivered nodes.
-
-    The fault: the drive returned another node, or no node was compared.
-    """
+    """Check digests of nodes. Fault: the drive returned another node, or none was compared."""
     found = run.facts.passes.values()
     compared, wrong = sum(each.compared for each in found), sum(each.wrong for each in found)
     text = f"{compared:,} nodes were compared as they were delivered"
@@ -47,10 +41,7 @@ def _delivered_nodes(run: Run) -> Iterator[Check]:
 
 
 def _recall(run: Run) -> Iterator[Check]:
-    """Check that every query with a known truth has an answer, and that most are right.
-
-    The fault: a query was lost; or the list is too short for these data, or codes are not theirs.
-    """
+    """Check answers. Fault: a query was lost; or the list is too short, or codes are others'."""
     if (answers := run.facts.answers) is None or (data := run.facts.data) is None:
         return
     answered, found = sum(answers.hits), recall(run) or 0.0
@@ -61,10 +52,9 @@ def _recall(run: Run) -> Iterator[Check]:
 
 
 def _schedule(run: Run) -> Iterator[Check]:
-    """Check the sum of an open loop's arrivals against that at the requested rate.
+    """Check arrivals of an open loop. Fault: they waited for queries, so latency is too low.
 
-    The fault: arrivals waited for earlier queries, or were skipped, so latency is too low. The i-th
-    is due at i ÷ rate, and varies by √i ÷ rate: the sum of n varies by √(n³ ÷ 3) ÷ rate.
+    The i-th is due at i ÷ rate and varies by √i ÷ rate; the sum of n by √(n³ ÷ 3) ÷ rate.
     """
     rate, sum_s = run.facts.settings.query_rate, run.facts.schedule_s
     if rate is None or sum_s is None:
@@ -80,10 +70,7 @@ def _schedule(run: Run) -> Iterator[Check]:
 
 
 def _littles_law(run: Run) -> Iterator[Check]:
-    """Check the times of a closed loop's queries against threads x queries of each x time.
-
-    The fault: a thread had fewer queries under way, or their times were not all counted.
-    """
+    """Check times of a closed loop. Fault: threads idled, or queries' time was not all counted."""
     facts, found = run.facts, run.facts.passes[SEARCH]
     if facts.settings.query_rate is not None or found.latency is None:
         return
@@ -97,13 +84,11 @@ def _littles_law(run: Run) -> Iterator[Check]:
     yield _check("littles_law", checks.passes(holds, "warn"), text, "threads idled")
 
 
-def _counted(phase: str) -> checks.CheckSource[VectorFacts]:
-    return checks.counted_bytes(phase, "read", lambda run: run.facts.passes[phase].read_bytes)
-
-
 CHECKS: tuple[checks.CheckSource[VectorFacts], ...] = (
-    _reads, _delivered_nodes, _recall, _schedule, _littles_law, _counted(FIRST_PASS),
-    _counted(SEARCH), checks.cpu_within_tree(SEARCH, lambda run: run.facts.passes[SEARCH].cpu_s),
+    _reads, _delivered_nodes, _recall, _schedule, _littles_law,
+    checks.counted_bytes(FIRST_PASS, "read", lambda run: run.facts.passes[FIRST_PASS].read_bytes),
+    checks.counted_bytes(SEARCH, "read", lambda run: run.facts.passes[SEARCH].read_bytes),
+    checks.cpu_within_tree(SEARCH, lambda run: run.facts.passes[SEARCH].cpu_s),
 )  # fmt: skip
 OBSERVED: tuple[checks.Observed[VectorFacts], ...] = (
     checks.cold_cache(),

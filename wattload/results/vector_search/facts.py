@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from pydantic import NonNegativeInt
+
 from wattload.core.base_models import Frozen
 from wattload.core.record.results import Latency
 from wattload.results.facts import Facts, Settings, fact
@@ -79,8 +81,9 @@ class Data(Frozen):
     intrinsic_dimension: float | None = fact(
         "mean over queries of 1 / mean(log(d_100 / d_i)); None with fewer than 200 vectors"
     )
-    code_order_hits: tuple[int, ...] = fact(
-        "queries by how many of their k nearest are the first k by the distances of codes"
+    code_order_hits: tuple[NonNegativeInt, ...] = fact(
+        "queries by how many of their k nearest are the first k by the distances of codes",
+        min_length=2,
     )
 
 
@@ -114,8 +117,9 @@ class Pass(Frozen):
 class Answers(Frozen):
     """All queries' answers, each once."""
 
-    hits: tuple[int, ...] = fact(
-        "queries by how many distinct answers are no farther than the true k-th, 0 to k"
+    hits: tuple[NonNegativeInt, ...] = fact(
+        "queries by how many distinct answers are no farther than the true k-th, 0 to k",
+        min_length=2,
     )
     short: int = fact("queries with fewer than k answers", ge=0)
     digest: str = fact("SHA-256 of the ids in the order of the queries")

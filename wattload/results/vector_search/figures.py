@@ -35,10 +35,14 @@ def per_query(run: Run, name: str, phase: str = SEARCH) -> float | None:
     return divided(getattr(found, name), found.queries)
 
 
-def recall(run: Run) -> float | None:
-    hits = () if run.facts.answers is None else run.facts.answers.hits
+def mean_share(hits: Sequence[int]) -> float | None:
+    """Return the mean share of k neighbours, of queries by how many they have, 0 to k."""
     found = sum(count * queries for count, queries in enumerate(hits))
     return divided(found, sum(hits) * (len(hits) - 1))
+
+
+def recall(run: Run) -> float | None:
+    return None if run.facts.answers is None else mean_share(run.facts.answers.hits)
 
 
 def recall_interval(run: Run) -> tuple[float, float] | None:
