@@ -68,7 +68,7 @@ def test_every_file_is_a_paper(name: str) -> None:
 
 
 def test_there_is_one_file_per_paper() -> None:
-    assert list(PAPERS) == ["P1", "P2", "P3", "P4", "P5", "P6"]
+    assert list(PAPERS) == [f"P{number}" for number in range(1, 9)]
     assert len(NAMES) == len(PAPERS)
 
 
@@ -92,6 +92,8 @@ def test_there_is_one_file_per_paper() -> None:
         ("P5", "gen6", 6.92e6),
         ("P5", "gpu", 96e6),
         ("P6", "read_1", 13.54 * 2**30),
+        ("P7", "suzhou_latency", 2.47896e-3),
+        ("P8", "energy_ratio", 27.2),
     ],
 )
 def test_a_printed_figure_is_read_as_a_ratio_or_in_si_units(
@@ -144,6 +146,17 @@ def test_a_binary_number_under_a_decimal_unit_is_found(
     assert sides(paper, binary) == pytest.approx((printed, printed), rel=1e-4)
     assert closure(paper, binary).closes is True
     assert closure(paper, decimal).closes is False
+
+
+def test_searches_read_twice_what_arrays_did_and_nothing_where_nobody_counted() -> None:
+    assert sides("P7", "suzhou_bytes_twice") == pytest.approx((2 * 192421830656, 192421830656))
+    assert sides("P7", "suzhou_reads") == pytest.approx((41.7, 50), rel=1e-3)
+    assert sides("P7", "tta_bytes")[1] == 0
+    assert sides("P7", "tta_rate_of_processes")[0] == pytest.approx(1.7 * 59245, rel=0.01)
+
+
+def test_the_score_of_energies_is_the_sum_of_five_data_sets() -> None:
+    assert sides("P8", "score") == pytest.approx((0.648, 0.648), rel=1e-3)
 
 
 def test_look_ups_of_system_prompts_found_nothing_and_requests_outlasted_the_clock() -> None:
