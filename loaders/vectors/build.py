@@ -1,6 +1,7 @@
-"""What an index is built from, computed in C: codes by product quantization, and sums of nodes.
+"""Builds of an index in memory: codes by product quantization, and a Vamana graph.
 
-Results follow from vectors, settings and seed: not from the number of threads, nor from the CPU.
+The work is done in C. Its results follow from vectors, settings and seed: not from the number of
+threads, nor from the CPU. What is out of range raises ``ConfigError``, missing memory ``OSError``.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from wattload.loaders.vectors.layout import VectorType
 
 CENTROIDS = constants()["WL_CENTROIDS"]
 LLOYD_ITERATIONS = 12
-ROWS_AT_ONCE = 1 << 14
 ALPHA = 1.2
 SLICE_S = 0.05
+BLOCK = 1 << 14
 TYPES = {VectorType.f32: constants()["WL_FLOAT32"], VectorType.u8: constants()["WL_UINT8"]}
 
 Vectors = NDArray[np.float32] | NDArray[np.uint8]
-"""(count, dim), in rows."""
+"""(count, dim)."""
 
 
 class Quantizer(NamedTuple):
     """Product quantization: chunk c of a vector has the numbers ``offsets[c]`` to ``offsets[c+1]``.
 
-    ``centroid`` (dim,) float32 is subtracted first. Row r of ``pivots`` (256, dim) float32 has
-    centroid r of every chunk.
+    ``centroid`` (dim,) float32 is subtracted first. ``offsets`` (chunks + 1,) are uint32. Row r of
+    ``pivots`` (256, dim) float32 has centroid r of every chunk.
     """
 
     centroid: NDArray[np.float32]
@@ -42,11 +43,7 @@ class Quantizer(NamedTuple):
 
 
 def chunk_offsets(dim: int, chunks: int) -> NDArray[np.uint32]:
-    """Return where chunks begin and end, (chunks + 1,): the first ones are wider by one number.
-
-    Raises:
-        ConfigError: there are more chunks than numbers, or none.
-    """
+    """Return where chunks begin and end; the first ones may be wider by one number."""
     if not 1 <= chunks <= dim:
         raise ConfigError(f"a vector of {dim} numbers has 1 to {dim} chunks, got {chunks}")
     narrow, wider = divmod(dim, chunks)
@@ -54,31 +51,29 @@ def chunk_offsets(dim: int, chunks: int) -> NDArray[np.uint32]:
 
 
 def train_codes(sample: NDArray[np.float32], chunks: int, *, seed: int, threads: int) -> Quantizer:
-    """Return the quantizer of a sample (count, dim); raises as ``chunk_offsets``, and ``OSError``.
-
-    The centroid is the sample's mean. The chunks' centroids are those of k-means, with seeds by
-    k-means++.
-    """
-    count, dim = sample.shape
-    offsets = chunk_offsets(dim, chunks)
+    """Return the quantizer of a sample: its mean, and k-means of each chunk, seeded by vectors."""
+    offsets = chunk_offsets(sample.shape[1], chunks)
     centroid = sample.mean(0, dtype=np.float64).astype(np.float32)
-    centred = np.ascontiguousarray(sample - centroid)
-    pivots = np.empty((CENTROIDS, dim), np.float32)
-    library.invoke(
-        "wl_pq_train",
-        *(centred.ctypes.data, count, dim, offsets.ctypes.data, chunks, LLOYD_ITERATIONS),
-        *(seed & (1 << 64) - 1, threads, pivots.ctypes.data),
-    )
-    return Quantizer(centroid, pivots, offsets)
+    rows = np.arange(CENTROIDS, dtype=np.uint64) % len(sample)
+    library.load().wl_graph_permute(seed, len(sample), rows.ctypes.data, len(rows))
+    trained = Quantizer(centroid, sample[rows] - centroid, offsets)
+    for _ in range(LLOYD_ITERATIONS):
+        codes = encode(sample, trained, threads=threads)
+        for chunk in range(chunks):
+            members = np.bincount(codes[:, chunk], minlength=CENTROIDS)
+            has_any = members > 0  # a centroid without vectors stays
+            for i in range(offsets[chunk], offsets[chunk + 1]):
+                sums = np.bincount(codes[:, chunk], sample[:, i], CENTROIDS)
+                trained.pivots[has_any, i] = (sums / np.maximum(members, 1) - centroid[i])[has_any]
+    return trained
 
 
 def encode(vectors: Vectors, quantizer: Quantizer, *, threads: int) -> NDArray[np.uint8]:
-    """Return (count, chunks) codes: the nearest centroid of each chunk; raises ``OSError``."""
+    """Return codes (count, chunks): the nearest centroid of each chunk."""
     centroid, pivots, offsets = quantizer
     codes = np.empty((len(vectors), len(offsets) - 1), np.uint8)
     library.invoke(
-        "wl_pq_encode",
-        *_described(vectors),
+        *("wl_pq_encode", *_described(vectors)),
         *(centroid.ctypes.data, offsets.ctypes.data, codes.shape[1], pivots.ctypes.data),
         *(threads, codes.ctypes.data),
     )
@@ -86,53 +81,45 @@ def encode(vectors: Vectors, quantizer: Quantizer, *, threads: int) -> NDArray[n
 
 
 def distance_tables(queries: NDArray[np.float32], quantizer: Quantizer) -> NDArray[np.float32]:
-    """Return each query's squared distances to centroids, (queries, chunks, 256)."""
-    centroid, pivots, offsets = quantizer
-    columns = np.ascontiguousarray(pivots.T)
-    tables = np.empty((len(queries), len(offsets) - 1, CENTROIDS), np.float32)
+    """Return each query's squared distances to all centroids, (queries, chunks, 256)."""
+    (centroid, pivots, offsets), fill = quantizer, library.load().wl_pq_table
+    columns, chunks = np.ascontiguousarray(pivots.T), len(offsets) - 1
+    tables = np.empty((len(queries), chunks, CENTROIDS), np.float32)
+    before = centroid.ctypes.data, offsets.ctypes.data, chunks, columns.ctypes.data
     for query, table in zip(np.ascontiguousarray(queries), tables, strict=True):
-        library.load().wl_pq_table(
-            *(query.ctypes.data, centroid.ctypes.data, offsets.ctypes.data),
-            *(len(offsets) - 1, columns.ctypes.data, table.ctypes.data),
-        )
+        fill(query.ctypes.data, *before, table.ctypes.data)
     return tables
 
 
 def code_distances(
     table: NDArray[np.float32], codes: NDArray[np.uint8], ids: NDArray[np.uint32] | None = None
 ) -> NDArray[np.float32]:
-    """Return squared distances by codes: to the vectors ``ids``, or to all of them."""
+    """Return squared distances by codes to the vectors ``ids``, or to all."""
     distances = np.empty(len(codes) if ids is None else len(ids), np.float32)
     library.load().wl_pq_distances(
-        *(table.ctypes.data, len(table), codes.ctypes.data),
-        *(None if ids is None else ids.ctypes.data, len(distances), distances.ctypes.data),
+        *(
+            table.ctypes.data,
+            len(table),
+            codes.ctypes.data,
+            None if ids is None else ids.ctypes.data,
+        ),
+        *(len(distances), distances.ctypes.data),
     )
     return distances
 
 
 def node_sums(nodes: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return ``wl_sum`` of each row of bytes; rows may be apart."""
-    sums = np.empty(len(nodes), np.uint64)
-    library.load().wl_sums(
-        nodes.ctypes.data, nodes.strides[0], nodes.shape[1], len(nodes), sums.ctypes.data
-    )
+    """Return ``wl_sum`` of each row of bytes, which may be a part of a row in memory."""
+    sums, shape = np.empty(len(nodes), np.uint64), (nodes.shape[1], len(nodes))
+    library.load().wl_sums(nodes.ctypes.data, nodes.strides[0], *shape, sums.ctypes.data)
     return sums
 
 
 def medoid_of(vectors: Vectors) -> int:
-    """Return the vector that is nearest to the mean, both in float64; the first of equal ones."""
-    blocks = [vectors[i : i + ROWS_AT_ONCE] for i in range(0, len(vectors), ROWS_AT_ONCE)]
+    """Return the vector nearest to the mean, both in float64; the first one of several."""
+    blocks = [vectors[i : i + BLOCK] for i in range(0, len(vectors), BLOCK)]
     mean = sum(block.sum(0, dtype=np.float64) for block in blocks) / len(vectors)
-    apart = [np.square(block - mean).sum(1) for block in blocks]
-    return int(np.concatenate(apart).argmin())
-
-
-def _described(vectors: Vectors) -> tuple[Any, ...]:
-    """Return address, type, count and dim of vectors, as C takes them."""
-    assert vectors.flags.c_contiguous
-    count, dim = vectors.shape
-    kind = next(kind for kind in VectorType if kind.dtype == vectors.dtype)
-    return vectors.ctypes.data, TYPES[kind], count, dim
+    return int(np.concatenate([np.square(block - mean).sum(1) for block in blocks]).argmin())
 
 
 def build_graph(
@@ -145,21 +132,17 @@ def build_graph(
     threads: int,
     progress: Callable[[int, int], Any] = lambda done, total: None,
 ) -> NDArray[np.uint32]:
-    """Return a Vamana graph, (count, 1 + degree): each node's degree, its neighbours, and zeros.
+    """Return a Vamana graph (count, 1 + degree): a node's degree, its neighbours, and zeros.
 
-    ``progress`` hears every 50 ms how many nodes are done, of two passes; what it raises, and
+    ``progress`` hears every 50 ms how many nodes of two passes are done. What it raises, and
     Ctrl-C, end the build.
-
-    Raises:
-        ConfigError: a number is out of range.
-        OSError: the host refuses memory.
     """
     address, kind, count, dim = _described(vectors)
     graph = np.empty((count, 1 + degree), np.uint32)
     setup = setup_of(
         "wl_vamana_setup",
         **{"type": kind, "dim": dim, "degree": degree, "build_list": build_list},
-        **{"count": count, "start": start, "threads": threads, "seed": seed & (1 << 64) - 1},
+        **{"count": count, "start": start, "threads": threads, "seed": seed},
         **{"vectors": address, "alpha": ALPHA},
     )
     done, stop = ctypes.c_uint64(), ctypes.c_uint32()
@@ -174,3 +157,10 @@ def build_graph(
             raise
         building.result()
     return graph
+
+
+def _described(vectors: Vectors) -> tuple[int, int, int, int]:
+    """Return the address, type, count and dim of vectors, which are in rows."""
+    assert vectors.flags.c_contiguous
+    kind = next(kind for kind in VectorType if kind.dtype == vectors.dtype)
+    return vectors.ctypes.data, TYPES[kind], *vectors.shape

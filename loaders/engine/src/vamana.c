@@ -8,7 +8,8 @@
 #include "distance.h"
 #include "permutation.h"
 
-enum { SEARCHED_AT_ONCE = 16, LINKED_AT_ONCE = 1024, BATCHES = 50, BATCH_LIMIT = 1 << 16, LIST_LIMIT = 1 << 16 };
+enum { SEARCHED_AT_ONCE = 16, LINKED_AT_ONCE = 1024, BATCHES = 50, BATCH_LIMIT = 1 << 16, LIST_LIMIT = 1 << 16, AHEAD = 4,
+       NEIGHBOURS = 2 * WL_DEGREE_LIMIT };
 
 /* A candidate: the bits of its distance, which rise with it, its number, and whether it was expanded. */
 typedef uint64_t candidate;
@@ -17,18 +18,16 @@ typedef uint64_t candidate;
 typedef struct {
     const wl_vamana_setup *setup;
     wl_distance *between;
-    size_t vector_bytes;
+    size_t vector_bytes, seen_bytes, scratch_bytes;
     uint32_t *graph, *more; /* more: `slack` neighbours of each node over its degree */
-    uint32_t slack, expanded_limit;
+    uint32_t slack, most, expanded_limit; /* most: the neighbours of a node at this time */
     float alpha;
     int saturates;
     wl_permutation order;
-    uint64_t first;    /* of the batch, in that order */
-    uint32_t *lists;   /* of the batch's nodes, as rows of the graph */
-    uint32_t *ends;    /* of each node's new sources in `sources`, which begin where the last ones end */
-    uint32_t *sources;
-    uint8_t *scratch;  /* of each thread, scratch_bytes: */
-    size_t seen_bytes, scratch_bytes; /* a bit for each node, the list of a search, candidates */
+    uint64_t first;           /* of the batch, in that order */
+    uint32_t *lists;          /* of the batch's nodes, as rows of the graph */
+    uint32_t *ends, *sources; /* new edges back: those of node i end in `sources` at ends[i] */
+    uint8_t *scratch; /* of each thread: a bit for each node, the list of a search, candidates */
     uint64_t *done;
     const uint32_t *stop;
 } builder;
@@ -41,20 +40,21 @@ static inline uint32_t *row_of(const builder *of, uint32_t node) {
     return of->graph + node * (uint64_t)(of->setup->degree + 1);
 }
 
-static inline uint32_t *neighbour(const builder *of, uint32_t node, uint32_t i) {
-    uint32_t degree = of->setup->degree;
-    return i < degree ? row_of(of, node) + 1 + i : of->more + node * (uint64_t)of->slack + i - degree;
+static inline candidate *candidates_of(const builder *of, uint32_t thread) {
+    return (candidate *)(void *)(of->scratch + thread * of->scratch_bytes + of->seen_bytes);
+}
+
+/* Copies a node's neighbours; returns how many there are. */
+static inline uint32_t read_neighbours(const builder *of, uint32_t node, uint32_t *neighbours) {
+    const uint32_t *row = row_of(of, node);
+    uint32_t degree = of->setup->degree, own = *row < degree ? *row : degree;
+    memcpy(neighbours, row + 1, own * sizeof *row);
+    memcpy(neighbours + own, of->more + node * (uint64_t)of->slack, (*row - own) * sizeof *row);
+    return *row;
 }
 
 static inline uint32_t node_of(candidate of) {
     return (uint32_t)of >> 1;
-}
-
-static inline float distance_of(candidate of) {
-    uint32_t bits = (uint32_t)(of >> 32);
-    float distance;
-    memcpy(&distance, &bits, sizeof distance);
-    return distance;
 }
 
 static inline candidate candidate_of(const builder *of, uint32_t from, uint32_t node) {
@@ -66,57 +66,57 @@ static inline candidate candidate_of(const builder *of, uint32_t from, uint32_t 
 
 /* Puts a candidate into a sorted list of up to `limit`; returns its place. */
 static uint32_t insert(candidate *list, uint32_t *count, uint32_t limit, candidate added) {
-    uint32_t low = 0, high = *count;
     if (*count == limit && list[limit - 1] < added)
         return limit;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (list[middle] < added)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *count += *count < limit;
-    memmove(list + low + 1, list + low, (*count - 1 - low) * sizeof *list);
-    list[low] = added;
-    return low;
+    uint32_t at = *count < limit ? (*count)++ : limit - 1;
+    for (; at && list[at - 1] > added; at--)
+        list[at] = list[at - 1];
+    list[at] = added;
+    return at;
+}
+
+static inline void fetch(const void *bytes, size_t count) {
+    for (size_t i = 0; i < count; i += 64)
+        __builtin_prefetch((const uint8_t *)bytes + i);
 }
 
 /* Greedy search for a node; returns how many nodes it expanded into `found`. */
 static uint32_t search(const builder *of, uint32_t node, uint8_t *seen, candidate *list,
                        candidate *found) {
-    uint32_t count = 0, found_count = 0, fresh[2 * WL_DEGREE_LIMIT], start = (uint32_t)of->setup->start;
-    insert(list, &count, of->setup->build_list, candidate_of(of, node, start));
+    uint32_t limit = of->setup->build_list, count = 0, found_count = 0, start = (uint32_t)of->setup->start;
+    uint32_t to[NEIGHBOURS];
+    insert(list, &count, limit, candidate_of(of, node, start));
     seen[start / 8] |= (uint8_t)(1 << start % 8);
     for (uint32_t at = 0; at < count && found_count < of->expanded_limit;) {
         if (list[at] & EXPANDED) {
             at++;
             continue;
         }
-        uint32_t from = node_of(list[at]), degree = *row_of(of, from), fresh_count = 0;
+        uint32_t degree = read_neighbours(of, node_of(list[at]), to), fresh = 0;
         found[found_count++] = list[at];
         list[at] |= EXPANDED;
         for (uint32_t i = 0; i < degree; i++) {
-            uint32_t to = *neighbour(of, from, i);
-            if (seen[to / 8] >> to % 8 & 1)
-                continue;
-            seen[to / 8] |= (uint8_t)(1 << to % 8);
-            fresh[fresh_count++] = to;
-            __builtin_prefetch(vector_of(of, to));
+            uint32_t each = to[i], bit = 1u << each % 8, byte = seen[each / 8];
+            to[fresh] = each;
+            fresh += !(byte & bit);
+            seen[each / 8] = (uint8_t)(byte | bit);
         }
-        for (uint32_t i = 0; i < fresh_count; i++) {
-            if (i + 1 < fresh_count)
-                for (size_t byte = 0; byte < of->vector_bytes; byte += 64)
-                    __builtin_prefetch(vector_of(of, fresh[i + 1]) + byte);
-            candidate added = candidate_of(of, node, fresh[i]);
-            uint32_t place = insert(list, &count, of->setup->build_list, added);
+        for (uint32_t i = 0; i < fresh + AHEAD; i++) {
+            if (i < fresh)
+                fetch(vector_of(of, to[i]), of->vector_bytes);
+            if (i < AHEAD)
+                continue;
+            candidate added = candidate_of(of, node, to[i - AHEAD]);
+            uint32_t place = insert(list, &count, limit, added);
             at = place < at ? place : at;
+            if (place < limit)
+                fetch(row_of(of, to[i - AHEAD]), of->setup->degree * sizeof *to);
         }
     }
     seen[start / 8] = 0;
     for (uint32_t i = 0; i < found_count; i++)
-        for (uint32_t j = 0, degree = *row_of(of, node_of(found[i])); j < degree; j++)
-            seen[*neighbour(of, node_of(found[i]), j) / 8] = 0;
+        for (uint32_t j = read_neighbours(of, node_of(found[i]), to); j--;)
+            seen[to[j] / 8] = 0;
     return found_count;
 }
 
@@ -134,8 +134,9 @@ static void prune(const builder *of, uint32_t node, candidate *all, uint32_t cou
             all[different++] = all[i];
     for (uint32_t i = 0; i < different && chosen < degree; i++) {
         const uint8_t *vector = vector_of(of, node_of(all[i]));
-        float distance = distance_of(all[i]);
-        uint32_t j = 0;
+        uint32_t j = 0, bits = (uint32_t)(all[i] >> 32);
+        float distance;
+        memcpy(&distance, &bits, sizeof distance);
         while (j < chosen && of->alpha * of->between(vector, vector_of(of, neighbours[j]),
                                                      of->setup->dim) > distance)
             j++;
@@ -150,23 +151,24 @@ static void prune(const builder *of, uint32_t node, candidate *all, uint32_t cou
     *row = chosen;
 }
 
-static uint32_t add_neighbours(const builder *of, uint32_t node, candidate *all, uint32_t count) {
-    for (uint32_t i = 0, degree = *row_of(of, node); i < degree; i++)
-        all[count++] = candidate_of(of, node, *neighbour(of, node, i));
+static uint32_t add_candidates(const builder *of, uint32_t node, const uint32_t *nodes,
+                               uint32_t node_count, candidate *all, uint32_t count) {
+    for (uint32_t i = 0; i < node_count; i++)
+        all[count++] = candidate_of(of, node, nodes[i]);
     return count;
 }
 
 static void search_range(void *context, uint64_t first, uint64_t end, uint32_t thread) {
     const builder *of = context;
     uint8_t *seen = of->scratch + thread * of->scratch_bytes;
-    candidate *list = (candidate *)(void *)(seen + of->seen_bytes);
-    candidate *all = list + of->setup->build_list + 1;
+    candidate *list = candidates_of(of, thread), *all = list + of->setup->build_list;
+    uint32_t to[NEIGHBOURS];
     for (uint64_t i = first; i < end && !__atomic_load_n(of->stop, __ATOMIC_RELAXED); i++) {
         uint32_t node = (uint32_t)wl_permute(&of->order, of->first + i);
         uint32_t count = search(of, node, seen, list, all);
         for (uint32_t j = 0; j < count; j++)
             all[j] &= ~EXPANDED;
-        count = add_neighbours(of, node, all, count);
+        count = add_candidates(of, node, to, read_neighbours(of, node, to), all, count);
         prune(of, node, all, count, of->lists + i * (of->setup->degree + 1));
         __atomic_fetch_add(of->done, 1, __ATOMIC_RELAXED);
     }
@@ -195,78 +197,57 @@ static void put_edges(const builder *of, uint64_t batch) {
     }
 }
 
-static int has_neighbour(const builder *of, uint32_t node, uint32_t other) {
-    for (uint32_t i = 0, degree = *row_of(of, node); i < degree; i++)
-        if (*neighbour(of, node, i) == other)
-            return 1;
-    return 0;
-}
-
-/* Adds edges back to the batch's nodes. */
+/* Adds edges back to the batch's nodes; prunes nodes with more than `most` neighbours. */
 static void link_range(void *context, uint64_t first, uint64_t end, uint32_t thread) {
     const builder *of = context;
-    candidate *all = (candidate *)(void *)(of->scratch + thread * of->scratch_bytes + of->seen_bytes);
+    candidate *all = candidates_of(of, thread);
+    uint32_t to[NEIGHBOURS], limit = of->setup->degree;
     for (uint32_t node = (uint32_t)first; node < end; node++) {
-        uint32_t *degree = row_of(of, node), count = 0;
-        for (uint32_t i = node ? of->ends[node - 1] : 0; i < of->ends[node]; i++)
-            if (has_neighbour(of, node, of->sources[i]))
-                continue;
-            else if (!count && *degree < of->setup->degree + of->slack)
-                *neighbour(of, node, (*degree)++) = of->sources[i];
-            else
-                all[count++] = candidate_of(of, node, of->sources[i]);
-        if (count)
-            prune(of, node, all, add_neighbours(of, node, all, count), degree);
+        uint32_t *row = row_of(of, node), degree = read_neighbours(of, node, to), count = 0;
+        for (uint32_t i = node ? of->ends[node - 1] : 0; i < of->ends[node]; i++) {
+            uint32_t j = 0;
+            for (to[degree] = of->sources[i]; to[j] != of->sources[i];)
+                j++;
+            if (j == degree && degree < of->most)
+                degree++;
+            else if (j == degree)
+                count = add_candidates(of, node, to + j, 1, all, count);
+        }
+        if (count || degree > of->most) {
+            prune(of, node, all, add_candidates(of, node, to, degree, all, count), row);
+        } else {
+            uint32_t own = degree < limit ? degree : limit;
+            memcpy(row + 1, to, own * sizeof *to);
+            memcpy(of->more + node * (uint64_t)of->slack, to + own, (degree - own) * sizeof *to);
+            *row = degree;
+        }
+        if (*row < limit)
+            memset(row + 1 + *row, 0, (limit - *row) * sizeof *row);
     }
-}
-
-/* Takes nodes back to their degree. */
-static void finish_range(void *context, uint64_t first, uint64_t end, uint32_t thread) {
-    const builder *of = context;
-    candidate *all = (candidate *)(void *)(of->scratch + thread * of->scratch_bytes + of->seen_bytes);
-    for (uint32_t node = (uint32_t)first; node < end; node++) {
-        uint32_t *row = row_of(of, node), degree = of->setup->degree;
-        if (*row > degree)
-            prune(of, node, all, add_neighbours(of, node, all, 0), row);
-        memset(row + 1 + *row, 0, (degree - *row) * sizeof *row);
-    }
-}
-
-static int32_t check(const wl_vamana_setup *setup, wl_error *error) {
-    const char *wrong = NULL;
-    if (setup->struct_bytes != sizeof *setup || setup->type > WL_UINT8)
-        wrong = "the setup of a graph has another size, or an unknown type of vectors";
-    else if (!setup->degree || setup->degree > WL_DEGREE_LIMIT)
-        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE,
-                       "a node has 1 to %u neighbours, got %u", WL_DEGREE_LIMIT, setup->degree);
-    else if (!setup->build_list || setup->build_list > LIST_LIMIT)
-        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE,
-                       "a graph is built with a list of 1 to %u nodes, got %u", LIST_LIMIT,
-                       setup->build_list);
-    else if (!setup->dim || !setup->threads || setup->threads > WL_VECTOR_THREADS)
-        wrong = "a graph has vectors of 1 dimension or more, and 1 to 1024 threads build it";
-    else if (setup->count > (uint64_t)1 << 31 || setup->start >= setup->count)
-        wrong = "a graph has 1 to 2^31 vectors, and starts at one of them";
-    return wrong ? wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "%s", wrong) : WL_OK;
 }
 
 int32_t wl_vamana_build(const wl_vamana_setup *setup, uint32_t *graph, uint64_t *done,
                         const uint32_t *stop, wl_error *error) {
-    int32_t code = check(setup, error);
-    if (code)
-        return code;
-    uint64_t count = setup->count, width = setup->degree + 1, most = count / BATCHES + 1;
+    uint64_t count = setup->count, width = setup->degree + 1, batch_limit = count / BATCHES + 1;
+    if (setup->struct_bytes != sizeof *setup || setup->type > WL_UINT8 || setup->start >= count ||
+        count > (uint64_t)1 << 31 || !setup->dim || !setup->degree ||
+        setup->degree > WL_DEGREE_LIMIT || !setup->build_list || setup->build_list > LIST_LIMIT ||
+        !setup->threads || setup->threads > WL_VECTOR_THREADS)
+        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE,
+                       "a graph has 1 to 2^31 vectors, not %llu of dim %u, 1 to %u neighbours of "
+                       "each, not %u, a list of 1 to %u, not %u, and 1 to %u threads, not %u",
+                       (unsigned long long)count, setup->dim, WL_DEGREE_LIMIT, setup->degree,
+                       LIST_LIMIT, setup->build_list, WL_VECTOR_THREADS, setup->threads);
     builder of = {.setup = setup, .graph = graph, .done = done, .stop = stop,
                   .slack = setup->degree * 3 / 10 + 1, .expanded_limit = 3 * setup->build_list + 64,
                   .between = wl_distance_between(setup->type),
                   .vector_bytes = setup->dim * (setup->type == WL_UINT8 ? 1 : sizeof(float))};
-    most = most < BATCH_LIMIT ? most : BATCH_LIMIT;
+    batch_limit = batch_limit < BATCH_LIMIT ? batch_limit : BATCH_LIMIT;
     of.seen_bytes = (count / 8 + 64) / 64 * 64;
-    of.scratch_bytes = of.seen_bytes + (setup->build_list + 1 + of.expanded_limit + most + width + of.slack) *
-                                           sizeof(candidate);
-    of.scratch_bytes = (of.scratch_bytes + 63) / 64 * 64;
-    uint64_t words = count * of.slack + count + most * (2 * width);
-    uint64_t bytes = setup->threads * of.scratch_bytes + words * sizeof *graph;
+    of.scratch_bytes = setup->build_list + of.expanded_limit + batch_limit + NEIGHBOURS;
+    of.scratch_bytes = of.seen_bytes + (of.scratch_bytes * sizeof(candidate) + 63) / 64 * 64;
+    uint64_t bytes = count * of.slack + count + batch_limit * 2 * width;
+    bytes = setup->threads * of.scratch_bytes + bytes * sizeof *graph;
     of.scratch = calloc(bytes, 1);
     if (!of.scratch)
         return wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating %llu bytes to build a graph",
@@ -274,27 +255,31 @@ int32_t wl_vamana_build(const wl_vamana_setup *setup, uint32_t *graph, uint64_t 
     of.more = (uint32_t *)(void *)(of.scratch + setup->threads * of.scratch_bytes);
     of.ends = of.more + count * of.slack;
     of.lists = of.ends + count;
-    of.sources = of.lists + most * width;
+    of.sources = of.lists + batch_limit * width;
     memset(graph, 0, count * width * sizeof *graph);
     int is_stopped = 0;
     for (uint32_t pass = 0; pass < 2; pass++) {
         of.alpha = pass ? setup->alpha : 1;
         of.saturates = pass == 1;
+        of.most = setup->degree + of.slack;
         wl_permutation_init(&of.order, wl_draw(setup->seed, pass), count);
-        uint64_t batch = pass ? most : 1;
+        uint64_t batch = pass ? batch_limit : 1;
         for (of.first = 0; of.first < count && !is_stopped; of.first += batch, batch *= 2) {
-            batch = batch < most ? batch : most;
+            batch = batch < batch_limit ? batch : batch_limit;
             batch = batch < count - of.first ? batch : count - of.first;
             wl_for_ranges(setup->threads, batch, SEARCHED_AT_ONCE, search_range, &of);
             is_stopped = __atomic_load_n(stop, __ATOMIC_RELAXED) != 0;
-            if (is_stopped)
-                break;
-            put_edges(&of, batch);
-            wl_for_ranges(setup->threads, count, LINKED_AT_ONCE, link_range, &of);
+            if (!is_stopped) {
+                put_edges(&of, batch);
+                wl_for_ranges(setup->threads, count, LINKED_AT_ONCE, link_range, &of);
+            }
         }
     }
-    if (!is_stopped)
-        wl_for_ranges(setup->threads, count, LINKED_AT_ONCE, finish_range, &of);
+    of.most = setup->degree;
+    if (!is_stopped) {
+        put_edges(&of, 0);
+        wl_for_ranges(setup->threads, count, LINKED_AT_ONCE, link_range, &of);
+    }
     free(of.scratch);
     return is_stopped ? wl_fail(error, ECANCELED, NULL, WL_NOWHERE, "building a graph") : WL_OK;
 }

@@ -56,7 +56,7 @@ SQUARED_DISTANCE(to_bytes, , uint8_t, widened)
 SQUARED_DISTANCE(to_floats_avx2, WITH_AVX2, float, AS_THEY_ARE)
 SQUARED_DISTANCE(to_bytes_avx2, WITH_AVX2, uint8_t, widened)
 
-static inline float between_bytes(const void *from, const void *to, uint32_t dim) {
+static float between_bytes(const void *from, const void *to, uint32_t dim) {
     const uint8_t *left = from, *right = to;
     uint32_t sum = 0;
     for (uint32_t i = 0; i < dim; i++) {
@@ -66,10 +66,6 @@ static inline float between_bytes(const void *from, const void *to, uint32_t dim
     return (float)sum;
 }
 
-WITH_AVX2 static float between_bytes_avx2(const void *from, const void *to, uint32_t dim) {
-    return between_bytes(from, to, dim);
-}
-
 wl_distance *wl_distance_to(uint32_t type) {
     if (type == WL_UINT8)
         return has_avx2() ? to_bytes_avx2 : to_bytes;
@@ -77,9 +73,7 @@ wl_distance *wl_distance_to(uint32_t type) {
 }
 
 wl_distance *wl_distance_between(uint32_t type) {
-    if (type == WL_UINT8)
-        return has_avx2() ? between_bytes_avx2 : between_bytes;
-    return wl_distance_to(type);
+    return type == WL_UINT8 ? between_bytes : wl_distance_to(type);
 }
 
 typedef struct {

@@ -14,10 +14,6 @@ enum { WL_FLOAT32 = 0, WL_UINT8 = 1 }; /* types of vectors */
 /* Product quantization. Chunk c of a vector are its numbers offsets[c] to before offsets[c + 1].
  * `pivots` are 256 x dim: row r has centroid r of every chunk. */
 
-/* k-means of each chunk over `count` centred vectors, k-means++ seeds. */
-WL_API int32_t wl_pq_train(const float *vectors, uint64_t count, uint32_t dim, const uint32_t *offsets,
-                           uint32_t chunks, uint32_t iterations, uint64_t seed, uint32_t threads,
-                           float *pivots, wl_error *error);
 /* count x chunks codes: the nearest centroid of each chunk of vector - centroid. */
 WL_API int32_t wl_pq_encode(const void *vectors, uint32_t type, uint64_t count, uint32_t dim,
                             const float *centroid, const uint32_t *offsets, uint32_t chunks,

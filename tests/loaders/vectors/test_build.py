@@ -118,7 +118,7 @@ def test_look_ups_add_up_the_tables_numbers(dim: int, chunks: int) -> None:
 
 
 def test_the_medoid_is_the_vector_nearest_to_the_mean() -> None:
-    vectors = clustered(2 * build.ROWS_AT_ONCE + 100, 8)
+    vectors = clustered(2 * build.BLOCK + 100, 8)
     apart = squared(vectors, vectors.mean(0, dtype=np.float64)[None])
     assert build.medoid_of(vectors) == apart[:, 0].argmin()
 
@@ -211,8 +211,9 @@ def test_equal_vectors_do_not_hide_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"degree": 513}, "1 to 512 neighbours, got 513"), ({"degree": 0}, "got 0"),
-     ({"threads": 0}, "1 to 1024 threads"), ({"build_list": 0}, "list of 1 to 65536 nodes, got 0")],
+    [({"degree": 513}, "1 to 512 neighbours of each, not 513"), ({"degree": 0}, "not 0"),
+     ({"threads": 0}, "1 to 1024 threads, not 0"),
+     ({"build_list": 0}, "list of 1 to 65536, not 0")],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(changed: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
