@@ -149,7 +149,7 @@ def test_a_binary_number_under_a_decimal_unit_is_found(
 
 
 def test_searches_read_twice_what_arrays_did_and_nothing_where_nobody_counted() -> None:
-    assert sides("P7", "suzhou_bytes_twice") == pytest.approx((2 * 192421830656, 192421830656))
+    assert sides("P7", "suzhou_bytes_twice") == pytest.approx((2 * 179.2, 179.2), rel=1e-4)
     assert sides("P7", "suzhou_reads") == pytest.approx((41.7, 50), rel=1e-3)
     assert sides("P7", "tta_bytes")[1] == 0
     assert sides("P7", "tta_rate_of_processes")[0] == pytest.approx(1.7 * 59245, rel=0.01)

@@ -154,3 +154,15 @@ def test_an_interpolated_value_lies_between_its_neighbours() -> None:
     assert found == sorted(found, reverse=True)
     assert found[0] == pytest.approx(1000)
     assert found[-1] == pytest.approx(500)
+
+
+def test_neighbours_exactly_as_far_apart_as_allowed_are_interpolated() -> None:
+    """0.92 - 0.87 is a little over 0.05 in floating point."""
+    value, how = at_recall([("L=30", 0.87, 1000.0), ("L=40", 0.92, 2000.0)], 0.895)
+    assert value == pytest.approx(math.sqrt(2) * 1000)
+    assert how == "interpolated between L=30 and L=40"
+
+
+def test_a_rate_of_nothing_has_no_logarithm() -> None:
+    none = [("L=80", 0.96, 0.0), ("L=40", 0.92, 1000.0)]
+    assert at_recall(none, 0.95) == (None, "interpolated between L=40 and L=80")

@@ -15,11 +15,13 @@ from wattload.results.vector_search.facts import SEARCH, Run, VectorFacts
 
 RATE = "queries_per_s"
 LATENCIES = {"p50_s": "p50", "p90_s": "p90", "p99_s": "p99", "p999_s": "p99.9"}
+COSTS = (("reads", "reads", Unit.COUNT), ("rounds", "rounds", Unit.COUNT),
+         ("read_bytes", "bytes", Unit.BYTES), ("cpu_s", "CPU time", Unit.SECONDS))  # fmt: skip
+"""Counts of ``Pass`` that are shown for a query."""
 FARTHEST = 0.05
 """Points of a curve that are farther apart in recall than this are not interpolated."""
 CHANCE = 4.0
 """How many standard deviations random arrivals may be from what is expected."""
-_RESAMPLES = 2000
 
 figure = partial(Figure[VectorFacts], phase=SEARCH)
 lower = partial(figure, better="lower")
@@ -50,7 +52,7 @@ def recall_interval(run: Run) -> tuple[float, float] | None:
     if run.facts.answers is None or not (queries := sum(run.facts.answers.hits)):
         return None
     hits = np.array(run.facts.answers.hits)
-    drawn = np.random.default_rng(1).multinomial(queries, hits / queries, _RESAMPLES)
+    drawn = np.random.default_rng(1).multinomial(queries, hits / queries, 2000)
     recalls = drawn @ np.arange(hits.size) / (queries * (hits.size - 1))
     low, high = np.quantile(recalls, (0.025, 0.975)).tolist()
     return low, high
@@ -78,14 +80,15 @@ def held_bytes(run: Run) -> int:
     return sum(run.facts.index.memory_bytes.values())
 
 
-def at_recall(
-    points: Sequence[tuple[str, float, float | None]], goal: float
-) -> tuple[float | None, str]:
+Points = Sequence[tuple[str, float, float | None]]
+"""Points of a curve: the name of each, its recall, and a value above 0, ``None`` if unknown."""
+
+
+def at_recall(points: Points, goal: float) -> tuple[float | None, str]:
     """Return the value of a curve at a recall, and how it was found.
 
-    Points have a name, a recall and a value above 0, ``None`` if it is unknown. Between neighbours
-    by recall at most ``FARTHEST`` apart, the logarithm of the value is interpolated linearly; else
-    the next point above is used. Nothing is extrapolated.
+    Between neighbours by recall at most ``FARTHEST`` apart, the logarithm of the value is
+    interpolated linearly; else the next point above is used. Nothing is extrapolated.
     """
     curve = sorted(points, key=lambda point: point[1])
     index = next((at for at, point in enumerate(curve) if point[1] >= goal), None)
@@ -96,10 +99,10 @@ def at_recall(
     if above == goal:
         return value, f"measured at {name}"
     below = curve[index - 1] if index else None
-    if below is None or above - below[1] > FARTHEST:
+    if below is None or above - below[1] > FARTHEST + 1e-9:  # recalls are rounded
         return value, f"next point above, {name}: recall {above:.4f}"
     how = f"interpolated between {below[0]} and {name}"
-    if value is None or below[2] is None:
+    if not value or not below[2]:
         return None, how
     share = (goal - below[1]) / (above - below[1])
     return math.exp((1 - share) * math.log(below[2]) + share * math.log(value)), how
@@ -120,10 +123,7 @@ FIGURES: tuple[FigureSource[VectorFacts], ...] = (
     *(
         lower(name=f"{name}_per_query", label=f"{words} of a query", unit=unit,
               of=partial(per_query, name=name), meaning=f"{words} / answered queries")
-        for name, words, unit in (
-            ("reads", "reads", Unit.COUNT), ("rounds", "rounds of reads", Unit.COUNT),
-            ("read_bytes", "bytes read", Unit.BYTES), ("cpu_s", "CPU time", Unit.SECONDS),
-        )
+        for name, words, unit in COSTS
     ),
     lower(name="held_memory_bytes", label="memory held", of=held_bytes, unit=Unit.BYTES,
           meaning="memory of the search: codes, cached nodes, tables and buffers"),

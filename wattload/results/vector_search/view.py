@@ -17,14 +17,12 @@ from wattload.results.vector_search.facts import BUILD, FIRST_PASS, SEARCH, Run,
 
 Arm = view.Arm[VectorFacts]
 Shown = view.Shown[VectorFacts]
-GOALS = (0.95, 0.90)
-_AT_LIMIT = 0.9
-"""From this share of what it can do on, the drive or the CPU limits."""
+GOALS, _AT_LIMIT = (0.95, 0.90), 0.9
+"""Recalls at which arms are compared; from which share of what they can do, drive or CPU limit."""
 _DEFINITIONS = (
     "Recall: of a query's k nearest vectors the share that was returned, on average. An answer "
     "counts once, and if it is no farther than the true k-th; intervals are 95 % over queries.",
-    "J per query: gross joules of the drives in the timed window ÷ queries answered in it, without "
-    "building, truth and warm-up.",
+    "J per query: gross joules of the drives in the timed window ÷ queries answered in it.",
     "At a recall: logarithms are interpolated linearly between neighbouring points at most 0.05 "
     "apart in recall; else the next point above is used. Nothing is extrapolated. Drives are only "
     "ranked at equal recall: with the same index and the same answers.",
@@ -42,9 +40,7 @@ _ENERGY = ("mJ per query", _millijoules, Unit.COUNT)
 _P99 = ("p99", partial(figures.latency_s, name="p99_s"), Unit.SECONDS)
 _COLUMNS: Sequence[tuple[str, Callable[..., float | None], Unit]] = (
     _RATE, _ENERGY,
-    *((words, partial(figures.per_query, name=name), unit) for words, name, unit in (
-        ("reads", "reads", Unit.COUNT), ("rounds", "rounds", Unit.COUNT),
-        ("bytes", "read_bytes", Unit.BYTES), ("CPU", "cpu_s", Unit.SECONDS))),
+    *((words, partial(figures.per_query, name=name), unit) for name, words, unit in figures.COSTS),
     *((words, partial(figures.latency_s, name=name), Unit.SECONDS)
       for name, words in figures.LATENCIES.items()),
     ("of ceiling", figures.ceiling_share, Unit.FRACTION),
@@ -116,7 +112,7 @@ def _lines(run: Run) -> Mapping[str, str]:
     return {
         "recall": f"{recall.text} ({recall.remark}) at {_list(run)}; {_data(run)}",
         "latency": f"{_loop(run)}: {latency}",
-        "a query": f"{reads}, {cell['CPU']} of CPU; {held} of memory held",
+        "a query": f"{reads}, {cell['CPU time']} of CPU; {held} of memory held",
         "limit": f"{_limit([run]).text}; {facts.threads} threads x {facts.inflight_per_thread}",
     }
 
@@ -130,7 +126,7 @@ def _curves(shown: Shown) -> dict[tuple[str, str], list[Arm]]:
     return found
 
 
-def _points(arms: Sequence[Arm], of: Callable[..., Any]) -> list[tuple[str, float, float | None]]:
+def _points(arms: Sequence[Arm], of: Callable[..., Any]) -> figures.Points:
     found = [(_list(arm.runs[0]), arm.mean(figures.recall), arm.mean(of)) for arm in arms]
     return sorted(((name, x, y) for name, x, y in found if x is not None), key=lambda each: each[1])
 
