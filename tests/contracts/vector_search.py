@@ -17,15 +17,28 @@ import pytest
 
 from tests.context import directory_target
 from tests.contracts.engine import open_descriptors
-from tests.loaders.vectors.plain_search import NOT_THERE, SmallIndex, make_index, plain_search
+from tests.loaders.faults import breaking_file
+from tests.loaders.vectors.plain_search import (
+    NOT_THERE,
+    SmallIndex,
+    drawn,
+    make_index,
+    plain_search,
+    walk_index,
+)
 from wattload.core.errors import ConfigError, DataError
-from wattload.loaders.vectors.layout import VectorType
+from wattload.core.io import Stamps
+from wattload.loaders.stamps import seal
+from wattload.loaders.vectors.layout import NodeLayout, VectorType
 from wattload.loaders.vectors.search import (
     Queries,
     Searcher,
+    SearchIndex,
     SearchPlan,
     SearchResult,
+    Trace,
     VectorSearchConfig,
+    Walk,
 )
 
 PLAN = SearchPlan(search_list=20, beam=4, k=10, threads=2, inflight_per_thread=1, check_every=1)
@@ -48,16 +61,16 @@ class VectorSearchContract(ABC):
 
     def search(self, index: SmallIndex, plan: SearchPlan = PLAN, **asked: Any) -> SearchResult:
         """Search with what is asked, by default each query once."""
-        with self.opened(index, plan) as searcher:
+        with self.opened(index.search, plan) as searcher:
             how = {name: asked.pop(name) for name in ("moved", "traces") if name in asked}
             every: dict[str, Any] = {"vectors": index.queries, "most": len(index.queries)}
             return searcher.search(Queries(**every | asked), **how)
 
     @contextmanager
-    def opened(self, index: SmallIndex, plan: SearchPlan = PLAN) -> Iterator[Searcher]:
+    def opened(self, index: SearchIndex, plan: SearchPlan = PLAN) -> Iterator[Searcher]:
         config = self.config()
-        config.check_search(index.search.layout, plan, [directory_target(index.search.path.parent)])
-        searcher = config.searcher(index.search, plan)
+        config.check_search(index.layout, plan, [directory_target(index.path.parent)])
+        searcher = config.searcher(index, plan)
         try:
             yield searcher
         finally:
@@ -74,7 +87,7 @@ class VectorSearchContract(ABC):
         assert config.search_bytes(index.search.layout, PLAN) == (
             PLAN.reads_in_flight * 4096 if config.searches_directly else 0
         )
-        with self.opened(index) as searcher:
+        with self.opened(index.search) as searcher:
             path = searcher.path()
         assert path.path_requested == ("o_direct" if config.searches_directly else "page_cache")
         many = replace(PLAN, inflight_per_thread=config.most_inflight_per_thread + 1)
@@ -189,7 +202,7 @@ class VectorSearchContract(ABC):
 
     def test_a_file_that_is_cut_while_it_is_open_is_an_error(self, tmp_path: Path) -> None:
         index = make_index(tmp_path)
-        with self.opened(index) as searcher:
+        with self.opened(index.search) as searcher:
             os.truncate(index.search.path, 4096)
             with pytest.raises((DataError, OSError), match=r"small_disk\.index"):
                 searcher.search(Queries(vectors=index.queries))
@@ -203,18 +216,89 @@ class VectorSearchContract(ABC):
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            self.search(index, most=None, moved=interrupt)
+            self.search(index, most=None, duration_s=60, moved=interrupt)
         names = [each.name for each in threading.enumerate() if "ThreadPool" in each.name]
         assert names == []
 
     def test_a_trace_has_the_nodes_of_each_round(self, index: SmallIndex) -> None:
         found = self.search(index, traces=True)
         assert found.trace is not None
-        for nodes, query in zip(found.trace.nodes, index.queries, strict=True):
-            used = nodes[nodes != NOT_THERE]
-            ends = np.flatnonzero(used >> 31)
-            rounds = np.split(used & 0x7FFFFFFF, ends[:-1] + 1)
+        for number, query in enumerate(index.queries):
             expected = plain_search(index, query, PLAN.search_list, PLAN.beam, PLAN.k)
-            assert [each.tolist() for each in rounds] == expected.rounds
+            assert rounds_of(found.trace, number) == expected.rounds
         assert (found.trace.compute_ns > 0).all()
         assert found.trace.compute_ns.sum() / 1e9 <= found.cpu_s
+
+    @pytest.mark.parametrize("vector_type", VectorType)
+    def test_a_walk_reads_what_its_trace_says(
+        self, tmp_path: Path, vector_type: VectorType
+    ) -> None:
+        dim = 128 if vector_type is VectorType.u8 else 1100
+        layout = NodeLayout(count=270, dim=dim, vector_type=vector_type, degree=64)
+        index = walk_index(tmp_path / "walk", layout)
+        content = np.frombuffer(os.urandom(layout.file_bytes), np.uint8).copy()
+        seal(content, STAMPS, first_block=STAMPS.first_block)
+        trace = make_trace()
+        for spread, hot in ((1, []), (3, []), (3, [4, 11, 60])):
+            bits = np.packbits(np.isin(np.arange(90), hot), bitorder="little")
+            walk = Walk(trace=trace, nodes=90, spread=spread, hot=bits, stamps=STAMPS)
+            queries = Queries(walk=walk, first=3, most=20, seed=77)
+            visits = list(visited(queries, walk))
+            bad = layout.place(visits[0])[0]
+            wrong = [node for node in visits if layout.place(node)[0] == bad]
+            content[bad + 99] ^= 1
+            index.path.write_bytes(content.tobytes())
+            content[bad + 99] ^= 1
+            with self.opened(index) as searcher:
+                found = searcher.search(queries)
+            assert found.reads == found.expanded == found.compared == len(visits)
+            assert (found.queries, found.wrong) == (20, len(wrong))
+            assert found.wrong_node in wrong
+            assert found.rounds == sum(len(rounds_of(trace, (3 + i) % 5)) for i in range(20))
+            assert found.cpu_s >= 20 * COMPUTE_NS * 0.99 / 1e9
+
+    def test_a_read_that_fails_is_an_error_with_its_place(self, tmp_path: Path) -> None:
+        layout = NodeLayout(count=2900, dim=1100, vector_type=VectorType.f32, degree=64)
+        with breaking_file(tmp_path, layout.file_bytes) as path:
+            nodes = np.arange(2900, dtype=np.uint32).reshape(1, -1)
+            nodes[:, 3::4] |= ROUND_END
+            trace = Trace(nodes=nodes, compute_ns=np.zeros(1, np.uint64))
+            hot = np.zeros(400, np.uint8)
+            walk = Walk(trace=trace, nodes=2900, spread=1, hot=hot, stamps=STAMPS)
+            with self.opened(walk_index(path, layout)) as searcher:
+                for _ in range(2):
+                    with pytest.raises(OSError, match=r"read at offset \d+ failed: .*file'"):
+                        searcher.search(Queries(walk=walk, most=1))
+
+
+ROUND_END = 1 << 31
+COMPUTE_NS = 100_000
+STAMPS = Stamps(nonce=0x1234_5678_9ABC_DEF0, word=21, first_block=5)
+
+
+def make_trace() -> Trace:
+    """Return five queries with rounds of one to four of 90 nodes."""
+    random = np.random.default_rng(3)
+    nodes = np.full((5, 30), NOT_THERE, np.uint32)
+    for row in nodes:
+        ends = np.cumsum(random.integers(1, 5, size=6))
+        row[: ends[-1]] = random.choice(90, ends[-1], replace=False)
+        row[ends - 1] |= ROUND_END
+    return Trace(nodes=nodes, compute_ns=np.full(5, COMPUTE_NS, np.uint64))
+
+
+def rounds_of(trace: Trace, query: int) -> list[list[int]]:
+    """Return the nodes of each round of a traced query."""
+    used = trace.nodes[query][trace.nodes[query] != NOT_THERE]
+    ends = np.flatnonzero(used >> 31)
+    return [each.tolist() for each in np.split(used & (ROUND_END - 1), ends[:-1] + 1)]
+
+
+def visited(queries: Queries, walk: Walk) -> Iterator[int]:
+    """Yield the nodes that a walk reads, of all its queries."""
+    hot = np.unpackbits(walk.hot, bitorder="little")
+    for number in range(queries.first, queries.first + (queries.most or 0)):
+        for nodes in rounds_of(walk.trace, number % len(walk.trace.nodes)):
+            for node in nodes:
+                part = drawn(drawn(queries.seed, number), node) % walk.spread
+                yield node if hot[node] else node + part * walk.nodes

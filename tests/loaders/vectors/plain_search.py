@@ -163,3 +163,22 @@ def plain_search(
     found.ids = [node for _, node in sorted(exact)[:k]]
     found.ids += [NOT_THERE] * (k - len(found.ids))
     return found
+
+
+def walk_index(path: Path, layout: NodeLayout) -> SearchIndex:
+    """Return a file of nodes that a walk reads: there is nothing in memory."""
+    numbers, names = np.empty(0, np.float32), np.empty(0, np.uint32)
+    return SearchIndex(
+        path=path, layout=layout, centroid=numbers, pivots=np.empty((0, 0), np.float32),
+        offsets=names, codes=np.empty((0, 0), np.uint8), medoids=names,
+        medoid_vectors=np.empty((0, layout.dim), np.float32),
+    )  # fmt: skip
+
+
+def drawn(seed: int, number: int) -> int:
+    """Return output ``number`` of splitmix64 (Steele, Lea, Flood 2014) from the state ``seed``."""
+    mask = (1 << 64) - 1
+    x = (seed + (number + 1) * 0x9E3779B97F4A7C15) & mask
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & mask
+    return x ^ (x >> 31)
