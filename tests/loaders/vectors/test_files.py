@@ -45,15 +45,17 @@ def layout_of(count: int, dim: int, kind: str = "f32", degree: int = 8) -> NodeL
 class Made:
     """An index of random numbers in files, and what they were made from."""
 
-    def __init__(self, folder: Path, layout: NodeLayout, medoid: int = 1) -> None:
+    def __init__(
+        self, folder: Path, layout: NodeLayout, medoid: int = 1, most: int | None = None
+    ) -> None:
         self.prefix, self.layout, self.moved = folder / "index", layout, 0
         self.draw = draw = np.random.default_rng(3)
         count, dim, degree = layout.count, layout.dim, layout.degree
         vectors = draw.normal(100, 30, (count, dim))
         self.vectors = vectors.astype(layout.vector_type.dtype)
         self.graph = draw.integers(0, count, (count, degree + 1), dtype=np.uint32)
-        self.graph[:, 0] = draw.integers(1, degree + 1, count)
-        self.graph[:, 1:][np.arange(degree) >= self.graph[:, :1]] = 0
+        self.graph[:, 0] = draw.integers(1, (most or degree) + 1, count)
+        self.graph[:, 1:][np.arange(degree) >= self.graph[:, :1]] = 0  # unused room
         self.centroid = draw.random(dim, dtype=np.float32)
         self.pivots = draw.random((256, dim), dtype=np.float32)
         self.offsets = np.linspace(0, dim, CHUNKS + 1).astype(np.uint32)
@@ -166,6 +168,11 @@ def test_an_index_is_read_as_it_was_written(tmp_path: Path, layout: NodeLayout) 
     assert np.array_equal(nodes["neighbours"], made.graph[:, 1:])
     some = np.array([layout.count - 1, 0])
     assert np.array_equal(read_nodes(index.path, layout, some), nodes[some])
+
+
+def test_bytes_with_few_of_many_neighbours_are_not_taken_for_floats(tmp_path: Path) -> None:
+    made = Made(tmp_path, SHAPES["bytes-with-room-for-floats"], most=3)
+    assert read_layout(made.prefix) == (made.layout, 1)
 
 
 def test_the_header_of_diskann_in_rust_is_read(tmp_path: Path) -> None:

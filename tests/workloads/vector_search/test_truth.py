@@ -56,6 +56,10 @@ CASES = {
         floats(40, 1),
         np.vstack([floats(1500, 2), floats(9, 3, 1e5)]),
     ),
+    "two-clusters-farther-apart-than-float32-is-exact": (
+        floats(40, 1, 1e3),
+        np.hstack([floats(1000, 2, -1e3), floats(1000, 3, 1e3)]).reshape(2000, 24),
+    ),
     "duplicates": (floats(40, 1), np.repeat(floats(150, 2), 10, axis=0)),
     "ties": (few_values(40, 1), few_values(2000, 2)),
     "stored-queries": (floats(2000, 2)[:40], floats(2000, 2)),
@@ -96,7 +100,8 @@ def test_answers_as_near_as_the_true_ones_are_hits() -> None:
     ids[::2, 3] = farther[::2]
     ids[1::2, 2] = ids[1::2, 1]  # twice the same
     ids[0, :] = NO_NODE
-    assert hits(ids, vectors.__getitem__, queries, kth).tolist() == [0] + [3] * 39
+    ids[1, 1:] = NO_NODE
+    assert hits(ids, vectors.__getitem__, queries, kth).tolist() == [0, 1] + [3] * 38
 
 
 def test_a_distance_is_the_same_alone_and_among_others() -> None:
