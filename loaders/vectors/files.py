@@ -94,11 +94,7 @@ def write_nodes(
 
 
 def read_array(path: Path, dtype: DTypeLike) -> Array:
-    """Return the array (rows, columns) that a file is.
-
-    Raises:
-        DataError: the file has more or fewer bytes.
-    """
+    """Return the array (rows, columns) that a file is; raises ``DataError`` if it is not one."""
     return _array_in(_read(path), path, dtype)
 
 
@@ -147,9 +143,8 @@ def load_index(prefix: Path | str, digests: NDArray[np.uint64] | None = None) ->
     Raises:
         DataError: a file is cut short, or does not fit the others.
     """
-    path, codes_path, listed, decides = (
-        Path(f"{prefix}{each}") for each in (NODES, CODES, MEDOIDS, CENTROIDS)
-    )
+    names = (NODES, CODES, MEDOIDS, CENTROIDS)
+    path, codes_path, listed, decides = (Path(f"{prefix}{each}") for each in names)
     layout, medoid = read_layout(prefix)
     centroid, pivots, offsets = _read_pivots(prefix)
     codes = read_array(codes_path, np.uint8)
@@ -204,9 +199,8 @@ def node_blocks(path: Path, layout: NodeLayout) -> Iterator[tuple[int, Array]]:
             for row in np.flatnonzero(_wrong(found, layout))[:1].tolist():
                 edges, to = found["edges"][row], found["neighbours"][row, :8].tolist()
                 limit = f"{layout.degree} below {layout.count}, or numbers that are not finite"
-                raise _bad(
-                    path, f"has node {first + row} with {edges} neighbours {to}, not {limit}"
-                )
+                fault = f"has node {first + row} with {edges} neighbours {to}, not {limit}"
+                _require(False, path, fault)
             yield first, found
 
 
@@ -248,7 +242,7 @@ def _read_pivots(prefix: Path | str) -> tuple[Array, Array, Array]:
     is_turned = Path(f"{path}_rotation_matrix.bin").exists()
     _require(is_ordered and not is_turned, path, "turns or reorders dimensions: not supported")
     rises = np.diff(offsets.astype(np.int64), prepend=-1)
-    is_rising = (rises > 0).all() and offsets[:1] == 0 and offsets[-1] == centroid.size
+    is_rising = (rises > 0).all() and {0, centroid.size} == {*offsets[:1], *offsets[-1:]}
     _require(is_rising, path, f"has chunk offsets {offsets[:8]}: no rise from 0 to {centroid.size}")
     is_finite = np.isfinite(pivots).all() and np.isfinite(centroid).all()
     is_whole = pivots.shape == (_PIVOTS, centroid.size)
@@ -275,8 +269,4 @@ def _array_in(data: Bytes, path: Path, dtype: DTypeLike) -> Array:
 
 def _require(is_so: object, path: Path, fault: str) -> None:
     if not is_so:
-        raise _bad(path, fault)
-
-
-def _bad(path: Path, fault: str) -> DataError:
-    return DataError(f"{path} {fault}; copy the index again, or build it again")
+        raise DataError(f"{path} {fault}; copy the index again, or build it again")

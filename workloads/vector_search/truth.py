@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.loaders.vectors.build import Quantizer, code_distances, distance_tables
+from wattload.loaders.vectors.native_search import NO_NODE
 
 NEIGHBOURS = 100
 """Neighbours whose distances give the intrinsic dimension."""
-NO_NODE = np.uint32(0xFFFFFFFF)
-"""In place of an answer."""
 TILE = 8192
 QUERIES = 1024
 PAIRS = 4096

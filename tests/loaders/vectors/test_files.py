@@ -258,6 +258,12 @@ DAMAGE = {
     "chunks-that-begin-late": (at(PIVOTS, OFFSETS_AT + 8, "I", 1), "no rise from 0 to 32"),
     "chunks-that-fall": (at(PIVOTS, OFFSETS_AT + 12, "2I", 12, 6), "no rise from 0 to 32"),
     "chunks-that-end-early": (at(PIVOTS, OFFSETS_AT + 28, "I", 31), "no rise from 0 to 32"),
+    "no-chunks": (
+        lambda made: made.path(PIVOTS).write_bytes(
+            pivot_bytes(made.centroid, made.pivots, made.offsets[:1])
+        ),
+        "no rise from 0 to 32",
+    ),
     "another-order": (lambda made: old_pivots(made, np.arange(32)[::-1]), "reorders dimensions"),
     "a-rotation": (
         lambda made: made.path(f"{PIVOTS}_rotation_matrix.bin").touch(),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from wattload.loaders.vectors.build import encode, train_codes
+from wattload.loaders.vectors.native_search import NO_NODE
 from wattload.workloads.vector_search import truth
 from wattload.workloads.vector_search.truth import (
-    NO_NODE,
     code_order,
     digest,
     hits,
