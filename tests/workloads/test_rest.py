@@ -54,6 +54,13 @@ SMALL: dict[str, tuple[str, ...]] = {
     "null": (),
     "random_write": ("workload.range_bytes=33554432",),
     "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
+    "vector_search": (
+        "workload.vectors=2000",
+        "workload.dim=16",
+        "workload.pq_bytes=8",
+        "workload.duration_s=0.5",
+        "workload.threads=2",
+    ),
 }
 """Settings of a small run of every workload; a new one needs an entry."""
 REST_S = 0.25

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
-from wattload.loaders.vectors.layout import MAX_DEGREE, VectorType
+from wattload.loaders.vectors.layout import MAX_DEGREE, MAX_NODE_BYTES, NodeLayout, VectorType
 from wattload.loaders.vectors.vector_files import FORMATS
 from wattload.results.vector_search.facts import Arrivals, Graph, Metric
 
@@ -41,9 +41,13 @@ class Config:
         unset="drawn vectors",
     )
     vectors: int | None = setting(
-        None, "Vectors of the index.", least=2, most=1 << 31, unset="80 % of the file system"
+        None,
+        "Vectors of the index; of a file of vectors at most the first so many.",
+        least=2,
+        most=1 << 31,
+        unset="80 % of the file system",
     )
-    dim: int = setting(128, "Numbers of a vector.", least=1, most=1 << 16)
+    dim: int = setting(128, "Numbers of a drawn vector.", least=1, most=1 << 16)
     dtype: VectorType = setting(VectorType.f32, "Type of these numbers.")
     metric: Metric = setting(Metric.l2, "What is near.")
     degree: int = setting(64, "Most neighbours of a node (R).", least=1, most=MAX_DEGREE)
@@ -64,7 +68,7 @@ class Config:
     queries: str | None = setting(
         None,
         "File of queries (.fvecs, .bvecs, .fbin, .u8bin).",
-        unset="drawn as the vectors, or the last ones of the source",
+        unset="drawn as the vectors, or those of the source behind the vectors",
     )
     query_count: int = setting(10000, "Queries, asked in turn.", least=100, most=1 << 20)
     planted_noise: float | None = setting(
@@ -99,15 +103,16 @@ class Config:
             )
         if self.depth is not None and not 1 <= self.depth <= MAX_INFLIGHT:
             raise self._not_a_depth()
-        if self.pq_bytes > self.dim and self.source is None:
+        if self.source is None:
+            self.check_form()
+        if self.queries is not None and self.planted_noise is not None:
             raise ConfigError(
-                f"workload.pq_bytes={self.pq_bytes} are more codes than workload.dim={self.dim} "
-                f"numbers; use {self.dim} or fewer"
+                "workload.queries and workload.planted_noise are two sources of queries; set one"
             )
-        if self.dtype is VectorType.u8 and self.metric is not Metric.l2:
+        if self.queries is not None and Path(self.queries).suffix not in FORMATS:
             raise ConfigError(
-                f"workload.metric={self.metric.value} needs workload.dtype=f32: bytes are compared "
-                "by l2 only"
+                f"workload.queries={self.queries} must be a file of vectors, whose name ends in "
+                f"{', '.join(FORMATS)}"
             )
         if self.graph is Graph.walk:
             self._check_walk()
@@ -124,6 +129,30 @@ class Config:
                 f"workload.query_rate={self.query_rate:g} needs workload.arrivals=open: in a "
                 "closed loop a thread asks when it has an answer"
             )
+
+    def check_form(self) -> None:
+        """Raise ``ConfigError`` if no index can be built of vectors of ``dim`` and ``dtype``."""
+        if self.pq_bytes > self.dim:
+            raise ConfigError(
+                f"workload.pq_bytes={self.pq_bytes} are more codes than the {self.dim} numbers of "
+                f"a vector; use {self.dim} or fewer"
+            )
+        if self.dtype is VectorType.u8 and self.metric is not Metric.l2:
+            raise ConfigError(
+                f"workload.metric={self.metric.value} needs f32 vectors: bytes are compared by l2 "
+                "only"
+            )
+        layout = self.layout(1)
+        if layout.node_bytes > MAX_NODE_BYTES:
+            raise ConfigError(
+                f"vectors of {layout.dim} numbers and workload.degree={self.degree} make nodes of "
+                f"{layout.node_bytes} bytes, and a node has at most {MAX_NODE_BYTES}; lower either"
+            )
+
+    def layout(self, count: int) -> NodeLayout:
+        """Return the layout of an index of so many vectors."""
+        dim = self.dim + (self.metric is Metric.ip)
+        return NodeLayout(count=count, dim=dim, vector_type=self.dtype, degree=self.degree)
 
     @property
     def depth(self) -> int | None:

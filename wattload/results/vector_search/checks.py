@@ -92,7 +92,11 @@ CHECKS: tuple[checks.CheckSource[VectorFacts], ...] = (
 )  # fmt: skip
 OBSERVED: tuple[checks.Observed[VectorFacts], ...] = (
     checks.cold_cache(),
-    checks.Observed(name="stored_nodes", fault="the drive returned other nodes than were written"),
+    checks.Observed(
+        name="stored_nodes",
+        fault="the drive returned other nodes than were written",
+        applies=lambda run: run.facts.answers is not None,
+    ),
     checks.Observed(
         name="medoid",
         fault="searches begin elsewhere than at the vector nearest to the mean",

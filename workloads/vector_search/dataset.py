@@ -1,0 +1,424 @@
+"""The index of a run on its target, its queries, and their true neighbours.
+
+An index that is built has a data folder of its own. Of a user's own index nothing is copied: its
+folder has the digests of the nodes. Either has a file of queries and what is true of them for each
+way to ask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError, DataError, TargetError, remedy
+from wattload.core.host.cgroups import usable_cpus
+from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
+from wattload.core.storage.targets import Target
+from wattload.core.workload import RunContext
+from wattload.loaders.data.cold_cache import evict
+from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
+from wattload.loaders.data.stamped_files import REMEDY, unfinished_bytes
+from wattload.loaders.vectors import build, files
+from wattload.loaders.vectors.search import SearchIndex
+from wattload.loaders.vectors.vector_files import VectorFile
+from wattload.results.vector_search.facts import BUILD, Build, Data, Metric
+from wattload.workloads.vector_search import checks, mixture, truth
+from wattload.workloads.vector_search.config import Config
+
+WORKLOAD = "vector_search"
+BUILDER = 1
+"""Counts the changes of what is built from equal vectors."""
+PREFIX, DIGESTS = "index", "digests.npz"
+TRAINED = 65536
+"""Vectors by which the centroids of codes are found."""
+
+Array = NDArray[Any]
+
+
+class Asked(NamedTuple):
+    """Queries (n, dim) as they are asked, the distance to each one's true k-th, and their facts."""
+
+    queries: Array
+    kth: NDArray[np.float64]
+    data: Data
+
+
+class Dataset:
+    """The index of a configuration, whether it exists or not, and its queries.
+
+    Raises:
+        ConfigError: the settings do not fit the source, or it is not on the target's file system.
+        DataError: a file of the source can't be used.
+    """
+
+    def __init__(self, config: Config, seed: int, target: Target) -> None:
+        self._file = VectorFile(Path(str(config.source))) if config.is_vector_file else None
+        self.is_own = config.source is not None and self._file is None
+        if self.is_own:
+            self.layout, _ = files.read_layout(str(config.source))
+            self.parameters = _identity(Path(f"{config.source}{files.NODES}"))
+            is_near = Path(self.parameters["path"]).stat().st_dev == target.path.stat().st_dev
+            _require(
+                is_near,
+                f"workload.source={config.source} is on another file system than target.path, "
+                "whose drive would be measured while another one is read; set target.path to a "
+                "folder on its file system",
+            )
+            _require(
+                config.queries or config.planted_noise is not None,
+                f"workload.source={config.source} is an index, from which no queries can be held "
+                "out; set workload.queries=FILE or workload.planted_noise",
+            )
+        else:
+            config = self._formed(config)
+            self.layout = config.layout(config.vectors or 0)
+            names = ["vectors", "dim", "degree", "build_list", "pq_bytes"]
+            names += [] if self._file else ["latent_dim", "clusters", "separation", "noise"]
+            parameters = {name: getattr(config, name) for name in names}
+            parameters |= {"dtype": config.dtype.value, "metric": config.metric.value}
+            origin = _identity(self._file.path) if self._file else {"mixture": mixture.VERSION}
+            self.parameters = parameters | origin | {"builder": BUILDER}
+        self._config, self._seed, self._target = config, seed, target
+        self.key = str(marker_of(WORKLOAD, self.parameters, seed)["key"])
+        self._folder = target.data_folder / self.key
+        self.prefix = str(config.source if self.is_own else self._folder / PREFIX)
+        self.path = Path(self.prefix + files.NODES)
+        self._query_file = VectorFile(Path(config.queries)) if config.queries else None
+        form = self.layout.dim - (config.metric is Metric.ip), self.layout.vector_type
+        found = (self._query_file.dim, self._query_file.vector_type) if self._query_file else form
+        _require(
+            found == form,
+            f"workload.queries={config.queries} has vectors of {found[0]} {found[1].value} "
+            f"numbers, and the index has {form[0]} {form[1].value} numbers; ask with such vectors",
+        )
+        _require(
+            config.k <= self.layout.count,
+            f"workload.k={config.k} are more neighbours than the index has vectors, "
+            f"{self.layout.count}; lower it",
+        )
+        asked: list[Any] = [config.k, config.query_count, config.planted_noise]
+        asked.append(config.metric.value)
+        asked += [_identity(self._query_file.path)] if self._query_file else []
+        self._truth = f"queries-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]}.npz"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """About the size of each file of the data folder."""
+        layout, config = self.layout, self._config
+        built = {
+            PREFIX + files.PIVOTS: 8192 + 4 * (257 * layout.dim + config.pq_bytes),
+            PREFIX + files.CODES: 8 + layout.count * config.pq_bytes,
+            PREFIX + files.NODES: layout.file_bytes,
+        }
+        asked_bytes = config.query_count * (4 * layout.dim + 8)
+        ours = {DIGESTS: 8 * layout.count, self._truth: asked_bytes}
+        return ours if self.is_own else built | ours
+
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes that are still to be written."""
+        return sum(self.sizes[name] for name in self._missing)
+
+    @property
+    def _missing(self) -> set[str]:
+        [folder] = existing_on_targets([self._target], self.key)
+        return {name for name in self.sizes if folder is None or not folder.is_valid(name)}
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The space that an interrupted call takes, which the next one takes over."""
+        return sum(map(unfinished_bytes, existing_on_targets([self._target], self.key)))
+
+    @property
+    def build_bytes(self) -> int:
+        """The memory of a build that is still to be made; 0 if there is none."""
+        layout, is_built = self.layout, self._missing <= {self._truth}
+        sample_bytes = 8 * layout.dim * min(layout.count, TRAINED)
+        each_bytes = 2 * layout.node_bytes + self._config.pq_bytes
+        return 0 if self.is_own or is_built else layout.count * each_bytes + sample_bytes
+
+    @property
+    def held_bytes(self) -> dict[str, int]:
+        """What a search holds of the index in memory, by what it is for."""
+        layout, codes_bytes = self.layout, self.layout.count * self._config.pq_bytes
+        if self.is_own:
+            codes_bytes = Path(self.prefix + files.CODES).stat().st_size
+        cached_bytes = min(self._config.cache_nodes, layout.count) * layout.node_bytes
+        return {"codes": codes_bytes, "digests": 8 * layout.count, "cached nodes": cached_bytes}
+
+    def prepare(self, context: RunContext, *, timed: bool) -> tuple[DataRecord, Build | None]:
+        """Make what is missing; returns the facts of the data, and of the build if there was one.
+
+        An interrupted build begins again: nothing of it is used before its digests are listed.
+
+        Raises:
+            DataError: a vector or a node can't be used, or the folder is not wattload's.
+            TargetError: the target is full or not writable.
+        """
+        folder = DataFolder.claim(self._target.path, WORKLOAD, self.parameters, seed=self._seed)
+        missing, made = self._missing, None
+        if not self.is_own and not missing <= {self._truth}:
+            made = self._build(folder, context, timed=timed)
+        if missing:
+            self._find_truth(folder, context)
+        folder.seal()
+        folder.close()
+        sizes = [folder.entries[name].size_bytes for name in self.sizes]
+        record = DataRecord(
+            key=self.key,
+            folder=str(folder.path),
+            file_count=len(sizes),
+            data_bytes=sum(sizes),
+            reused=not missing,
+            parameters=self.parameters | {"seed": self._seed},
+        )
+        return record, made
+
+    def load(self) -> tuple[SearchIndex, Asked]:
+        """Read what a search has in memory, and the queries.
+
+        Raises:
+            DataError: a file is not what was written.
+        """
+        folder = DataFolder(self._folder, self.key)
+        noted, asked = (_load(self._folder / name) for name in (DIGESTS, self._truth))
+        index = files.load_index(self.prefix, noted["digests"])
+        if digest_of(index.codes) != noted["codes"].item():
+            raise DataError(
+                f"{self.prefix}{files.CODES} has other codes than when the index was made; {REMEDY}"
+            )
+        ids, nodes = _breadth_first(index, self._config.cache_nodes)
+        data = Data.model_validate(folder.entries[self._truth].result)
+        return replace(index, cached=ids, cached_nodes=nodes), Asked(
+            asked["queries"], asked["kth"], data
+        )
+
+    def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
+        """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""
+        kept, found = [], []
+        for _, vectors, digests in self._blocks(context):
+            found.append(digests)
+            kept += [] if self.is_own else [vectors.copy()]
+        wrong = np.flatnonzero(np.concatenate(found) != index.digests)
+        yield checks.stored_nodes(self.layout.count, wrong)
+        if kept:
+            nearest = build.medoid_of(np.concatenate(kept))
+            yield checks.medoid(int(index.medoids[0]), nearest)
+
+    def _blocks(self, context: RunContext) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
+        """Yield the first number, vectors and digests of blocks of nodes on the drive."""
+        evict([self.path])
+        context.progress.begin("reading all nodes", read_bytes=self.layout.file_bytes)
+        for first, nodes in files.node_blocks(self.path, self.layout):
+            context.progress.advance(read_bytes=nodes.nbytes)
+            yield first, nodes["vector"], build.node_sums(_bytes_of(nodes))
+        context.progress.end()
+
+    def _formed(self, config: Config) -> Config:
+        """Return the settings with the form of a source, and without vectors that are held out."""
+        file = self._file
+        if file is None:
+            return config
+        is_held = config.queries is None and config.planted_noise is None
+        left = file.count - is_held * config.query_count
+        _require(
+            left > 1,
+            f"workload.source={config.source} has {file.count} vectors, too few to hold out "
+            f"workload.query_count={config.query_count}; lower it, or set workload.queries=FILE",
+        )
+        count = min(config.vectors or left, left)
+        formed = replace(config, dim=file.dim, dtype=file.vector_type, vectors=count)
+        formed.check_form()
+        return formed
+
+    def _build(self, folder: DataFolder, context: RunContext, *, timed: bool) -> Build:
+        """Build the index in a phase of its own, then note the digests of its nodes."""
+        config, layout, seed, threads = self._config, self.layout, self._seed, usable_cpus()
+        context.progress.begin("making the vectors")
+        vectors = self._vectors()
+        trained = np.sort(np.random.default_rng(seed).permutation(layout.count)[:TRAINED])
+        context.progress.begin("building the index", written_bytes=layout.file_bytes)
+        with context.phase(BUILD, timed=timed) as phase:
+            start_s = time.monotonic()
+            sample = vectors[trained].astype(np.float32)
+            quantizer = build.train_codes(sample, config.pq_bytes, seed=seed, threads=threads)
+            codes = build.encode(vectors, quantizer, threads=threads)
+            coded_s = time.monotonic()
+            medoid = build.medoid_of(vectors)
+            graph = build.build_graph(
+                vectors,
+                degree=config.degree,
+                build_list=config.build_list,
+                seed=seed,
+                threads=threads,
+                start=medoid,
+            )
+            linked_s, moved = time.monotonic(), phase.count_written
+            pivots, coded = files.pivot_bytes(*quantizer), files.array_bytes(codes)
+            self._publish(
+                folder, PREFIX + files.PIVOTS, lambda file: moved(file.write(pivots.data))
+            )
+            self._publish(folder, PREFIX + files.CODES, lambda file: moved(file.write(coded.data)))
+            write = partial(files.write_nodes, path=self.path, layout=layout, medoid=medoid)
+            write = partial(write, vectors=vectors, graph=graph, moved=moved)
+            self._publish(folder, PREFIX + files.NODES, lambda file: write(file.fileno()))
+            written_s = time.monotonic()
+        nodes = np.hstack([vectors.view(np.uint8), graph.view(np.uint8)])
+        self._save(folder, DIGESTS, digests=build.node_sums(nodes), codes=digest_of(codes))
+        return Build(
+            threads=threads,
+            quantization_s=coded_s - start_s,
+            graph_s=linked_s - coded_s,
+            writing_s=written_s - linked_s,
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+
+    def _vectors(self) -> Array:
+        """Return the vectors to index as the metric has them, (count, dim)."""
+        config, layout = self._config, self.layout
+        if self._file:
+            vectors = self._file.read(0, layout.count)
+        else:
+            vectors = np.concatenate([*mixture.mixture(config, self._seed, layout.count)])
+        if config.metric is Metric.l2:
+            return vectors
+        longest = float(np.linalg.norm(vectors, axis=1).max())
+        found = np.empty((layout.count, layout.dim), np.float32)
+        for first in range(0, layout.count, TRAINED):
+            some = slice(first, first + TRAINED)
+            found[some] = mixture.prepared(vectors[some], config.metric, longest, first)
+        return found
+
+    def _queries(self) -> Array:
+        """Return queries as the metric has them: of a file, near stored vectors, or held out."""
+        config, layout, count = self._config, self.layout, self._config.query_count
+        if self._query_file:
+            found = self._query_file.read(0, min(count, self._query_file.count))
+        elif config.planted_noise is not None:
+            near = np.random.default_rng(self._seed).integers(layout.count, size=count)
+            stored = files.read_nodes(self.path, layout, near)["vector"]
+            stored = stored[:, : layout.dim - (config.metric is Metric.ip)]
+            found = mixture.planted(stored, config.planted_noise, self._seed)
+        elif self._file:
+            found = self._file.read(layout.count, count)
+        else:
+            found = np.concatenate([*mixture.mixture(config, self._seed, count, mixture.QUERIES)])
+        return mixture.prepared(found, config.metric, None)
+
+    def _find_truth(self, folder: DataFolder, context: RunContext) -> None:
+        """Note queries and what is true of them; of a user's own index also its digests."""
+        index, queries, k = files.load_index(self.prefix), self._queries(), self._config.k
+        seen: list[NDArray[np.uint64]] = []
+
+        def blocks() -> Iterator[tuple[int, Array]]:
+            for first, vectors, digests in self._blocks(context):
+                seen.append(digests)
+                yield first, vectors
+
+        most = min(max(k, truth.NEIGHBOURS), index.layout.count)
+        distances, _ = truth.nearest(queries, blocks(), most)
+        if self.is_own:
+            self._save(folder, DIGESTS, digests=np.concatenate(seen), codes=digest_of(index.codes))
+        kth = distances[:, k - 1]
+        quantizer = build.Quantizer(index.centroid, index.pivots, index.offsets)
+        order = truth.code_order(queries, quantizer, index.codes, k, usable_cpus())
+        near = truth.hits(order, partial(vectors_at, index), queries, kth)
+        data = Data(
+            queries=len(queries),
+            truth_digest=truth.digest(kth),
+            intrinsic_dimension=truth.intrinsic_dimension(distances),
+            code_order_hits=tuple(np.bincount(near, minlength=k + 1).tolist()),
+        )
+        self._save(folder, self._truth, data.model_dump(), queries=queries, kth=kth)
+
+    def _save(
+        self, folder: DataFolder, name: str, result: dict[str, Any] | None = None, **arrays: Any
+    ) -> None:
+        """Write arrays to a file that ``_load`` reads."""
+        self._publish(folder, name, lambda file: np.savez(file, **arrays), result)
+
+    @staticmethod
+    def _publish(
+        folder: DataFolder,
+        name: str,
+        fill: Callable[[BinaryIO], object],
+        result: dict[str, Any] | None = None,
+    ) -> None:
+        """Write a file durably and list it; a full target stays usable."""
+        temporary = folder.announce(name)
+        try:
+            with folder.open() as opened, os.fdopen(opened.create(temporary), "wb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+                size_bytes = os.fstat(file.fileno()).st_size
+            folder.publish(name, size_bytes, None, result=result)
+        except OSError as error:
+            folder.discard(temporary)
+            raise TargetError(
+                f"writing {folder.path / name} failed: {error.strerror or error}; "
+                f"{remedy(error.errno)}; the next run makes the index again"
+            ) from error
+
+
+def _load(path: Path) -> dict[str, Array]:
+    """Return the arrays of a file; raises ``DataError`` unless it is what was written."""
+    try:
+        with np.load(path) as table:  # which compares the CRC-32 of each
+            return dict(table)
+    except (OSError, ValueError, BadZipFile) as error:
+        raise DataError(f"{path} is not what was written ({error}); {REMEDY}") from error
+
+
+def _breadth_first(index: SearchIndex, count: int) -> tuple[NDArray[np.uint32], files.Bytes]:
+    """Return the first nodes from the medoids on, breadth first, and their bytes."""
+    layout, ids, at = index.layout, index.medoids[:count], 0
+    nodes = files.read_nodes(index.path, layout, ids)
+    is_found = np.zeros(layout.count, bool)
+    is_found[ids] = True
+    while at < len(ids) < count:
+        level, at = nodes[at:], len(ids)
+        near = level["neighbours"][np.arange(layout.degree) < level["edges"][:, np.newaxis]]
+        near = near[~is_found[near]]
+        near = near[np.sort(np.unique(near, return_index=True)[1])][: count - at]
+        is_found[near] = True
+        ids = np.concatenate([ids, near])
+        nodes = np.concatenate([nodes, files.read_nodes(index.path, layout, near)])
+    return ids, _bytes_of(nodes)
+
+
+def vectors_at(index: SearchIndex, ids: Array) -> Array:
+    """Return stored vectors (n, dim), read one by one."""
+    return files.read_nodes(index.path, index.layout, ids)["vector"]
+
+
+def _require(holds: object, sentence: str) -> None:
+    if not holds:
+        raise ConfigError(sentence)
+
+
+def _bytes_of(nodes: Array) -> files.Bytes:
+    return nodes.view(np.uint8).reshape(len(nodes), nodes.itemsize)
+
+
+def _identity(path: Path) -> dict[str, Any]:
+    """Return what tells a file from a later one of its name."""
+    status = path.stat()
+    return {"path": str(path.resolve()), "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def digest_of(content: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(content).data).hexdigest()
