@@ -1,7 +1,6 @@
-"""Builds of an index in memory: codes by product quantization, and a Vamana graph.
+"""Builds of an index in memory, by C: codes by product quantization, and a Vamana graph.
 
-The work is done in C. Its results follow from vectors, settings and seed: not from the number of
-threads, nor from the CPU. What is out of range raises ``ConfigError``, missing memory ``OSError``.
+Results follow from vectors, settings and seed: not from the number of threads, nor from the CPU.
 """
 
 from __future__ import annotations
@@ -19,22 +18,17 @@ from wattload.loaders.engine import library
 from wattload.loaders.engine.header import constants, setup_of
 from wattload.loaders.vectors.layout import VectorType
 
-CENTROIDS = constants()["WL_CENTROIDS"]
-LLOYD_ITERATIONS = 12
-ALPHA = 1.2
-SLICE_S = 0.05
-BLOCK = 1 << 14
+CENTROIDS, DEGREE_LIMIT = constants()["WL_CENTROIDS"], constants()["WL_DEGREE_LIMIT"]
 TYPES = {VectorType.f32: constants()["WL_FLOAT32"], VectorType.u8: constants()["WL_UINT8"]}
+LLOYD_ITERATIONS, ALPHA, SLICE_S, BLOCK = 12, 1.2, 0.05, 1 << 12
 
 Vectors = NDArray[np.float32] | NDArray[np.uint8]
-"""(count, dim)."""
 
 
 class Quantizer(NamedTuple):
-    """Product quantization: chunk c of a vector has the numbers ``offsets[c]`` to ``offsets[c+1]``.
+    """``centroid`` (dim,) is subtracted, row r of ``pivots`` (256, dim) has all chunks' centroid r.
 
-    ``centroid`` (dim,) float32 is subtracted first. ``offsets`` (chunks + 1,) are uint32. Row r of
-    ``pivots`` (256, dim) float32 has centroid r of every chunk.
+    Chunk c has the numbers from ``offsets[c]`` to before ``offsets[c + 1]``, as uint32.
     """
 
     centroid: NDArray[np.float32]
@@ -51,11 +45,11 @@ def chunk_offsets(dim: int, chunks: int) -> NDArray[np.uint32]:
 
 
 def train_codes(sample: NDArray[np.float32], chunks: int, *, seed: int, threads: int) -> Quantizer:
-    """Return the quantizer of a sample: its mean, and k-means of each chunk, seeded by vectors."""
+    """Return the mean of a sample, and k-means of each chunk from random vectors of the sample."""
     offsets = chunk_offsets(sample.shape[1], chunks)
     centroid = sample.mean(0, dtype=np.float64).astype(np.float32)
     rows = np.arange(CENTROIDS, dtype=np.uint64) % len(sample)
-    library.load().wl_graph_permute(seed, len(sample), rows.ctypes.data, len(rows))
+    _call("wl_graph_permute", seed, len(sample), rows, len(rows))
     trained = Quantizer(centroid, sample[rows] - centroid, offsets)
     for _ in range(LLOYD_ITERATIONS):
         codes = encode(sample, trained, threads=threads)
@@ -70,24 +64,19 @@ def train_codes(sample: NDArray[np.float32], chunks: int, *, seed: int, threads:
 
 def encode(vectors: Vectors, quantizer: Quantizer, *, threads: int) -> NDArray[np.uint8]:
     """Return codes (count, chunks): the nearest centroid of each chunk."""
-    centroid, pivots, offsets = quantizer
+    offsets, columns = quantizer.offsets, np.ascontiguousarray(quantizer.pivots.T)
     codes = np.empty((len(vectors), len(offsets) - 1), np.uint8)
-    library.invoke(
-        *("wl_pq_encode", *_described(vectors)),
-        *(centroid.ctypes.data, offsets.ctypes.data, codes.shape[1], pivots.ctypes.data),
-        *(threads, codes.ctypes.data),
-    )
+    how = quantizer.centroid, offsets, len(offsets) - 1, columns, threads
+    _call("wl_pq_encode", vectors, _type(vectors), *vectors.shape, *how, codes)
     return codes
 
 
 def distance_tables(queries: NDArray[np.float32], quantizer: Quantizer) -> NDArray[np.float32]:
     """Return each query's squared distances to all centroids, (queries, chunks, 256)."""
-    (centroid, pivots, offsets), fill = quantizer, library.load().wl_pq_table
-    columns, chunks = np.ascontiguousarray(pivots.T), len(offsets) - 1
-    tables = np.empty((len(queries), chunks, CENTROIDS), np.float32)
-    before = centroid.ctypes.data, offsets.ctypes.data, chunks, columns.ctypes.data
+    offsets, columns = quantizer.offsets, np.ascontiguousarray(quantizer.pivots.T)
+    tables = np.empty((len(queries), len(offsets) - 1, CENTROIDS), np.float32)
     for query, table in zip(np.ascontiguousarray(queries), tables, strict=True):
-        fill(query.ctypes.data, *before, table.ctypes.data)
+        _call("wl_pq_table", query, quantizer.centroid, offsets, len(table), columns, table)
     return tables
 
 
@@ -96,22 +85,16 @@ def code_distances(
 ) -> NDArray[np.float32]:
     """Return squared distances by codes to the vectors ``ids``, or to all."""
     distances = np.empty(len(codes) if ids is None else len(ids), np.float32)
-    library.load().wl_pq_distances(
-        *(
-            table.ctypes.data,
-            len(table),
-            codes.ctypes.data,
-            None if ids is None else ids.ctypes.data,
-        ),
-        *(len(distances), distances.ctypes.data),
-    )
+    _call("wl_pq_distances", table, len(table), codes, ids, len(distances), distances)
     return distances
 
 
 def node_sums(nodes: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return ``wl_sum`` of each row of bytes, which may be a part of a row in memory."""
-    sums, shape = np.empty(len(nodes), np.uint64), (nodes.shape[1], len(nodes))
-    library.load().wl_sums(nodes.ctypes.data, nodes.strides[0], *shape, sums.ctypes.data)
+    """Return ``wl_sum`` of each row of bytes; rows may be apart in memory."""
+    sums = np.empty(len(nodes), np.uint64)
+    library.load().wl_sums(
+        nodes.ctypes.data, nodes.strides[0], nodes.shape[1], len(nodes), sums.ctypes.data
+    )
     return sums
 
 
@@ -135,18 +118,24 @@ def build_graph(
     """Return a Vamana graph (count, 1 + degree): a node's degree, its neighbours, and zeros.
 
     ``progress`` hears every 50 ms how many nodes of two passes are done. What it raises, and
-    Ctrl-C, end the build.
+    Ctrl-C, end the build. Raises ``OSError`` if memory is missing.
     """
-    address, kind, count, dim = _described(vectors)
+    count, dim = vectors.shape
+    if not 1 <= degree <= DEGREE_LIMIT:
+        raise ConfigError(f"a node has 1 to {DEGREE_LIMIT} neighbours, got {degree}")
+    if min(dim, build_list, threads) < 1 or not 0 <= start < count <= 1 << 31:
+        raise ConfigError(
+            f"a graph of {count} vectors of dim {dim} can't be built from vector {start} with "
+            f"build_list={build_list} and threads={threads}: it starts at one of up to 2^31 "
+            "vectors, and the other numbers are 1 or more"
+        )
+    assert vectors.flags.c_contiguous
+    numbers = {"type": _type(vectors), "dim": dim, "degree": degree, "build_list": build_list}
+    more = {"count": count, "start": start, "seed": seed, "threads": threads, "alpha": ALPHA}
+    setup = setup_of("wl_vamana_setup", vectors=vectors.ctypes.data, **numbers, **more)
     graph = np.empty((count, 1 + degree), np.uint32)
-    setup = setup_of(
-        "wl_vamana_setup",
-        **{"type": kind, "dim": dim, "degree": degree, "build_list": build_list},
-        **{"count": count, "start": start, "threads": threads, "seed": seed},
-        **{"vectors": address, "alpha": ALPHA},
-    )
     done, stop = ctypes.c_uint64(), ctypes.c_uint32()
-    arguments = (ctypes.byref(setup), graph.ctypes.data, ctypes.byref(done), ctypes.byref(stop))
+    arguments = ctypes.byref(setup), graph.ctypes.data, ctypes.byref(done), ctypes.byref(stop)
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(library.invoke, "wl_vamana_build", *arguments)
         try:
@@ -159,8 +148,12 @@ def build_graph(
     return graph
 
 
-def _described(vectors: Vectors) -> tuple[int, int, int, int]:
-    """Return the address, type, count and dim of vectors, which are in rows."""
-    assert vectors.flags.c_contiguous
-    kind = next(kind for kind in VectorType if kind.dtype == vectors.dtype)
-    return vectors.ctypes.data, TYPES[kind], *vectors.shape
+def _type(vectors: Vectors) -> int:
+    return TYPES[next(kind for kind in VectorType if kind.dtype == vectors.dtype)]
+
+
+def _call(name: str, *arguments: object) -> None:
+    """Call a function of the library with numbers, and addresses of arrays in rows."""
+    assert all(a.flags.c_contiguous for a in arguments if isinstance(a, np.ndarray))
+    plain = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
+    getattr(library.load(), name)(*plain)

@@ -1,6 +1,7 @@
 /* Distances, squares and least numbers by both builds, from addresses of any alignment. Prints how
  * many were compared; aborts if two differ. Without AVX2 there is one build, and 77 is returned. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "pq.c"
 #include "vectors.c"

@@ -1,6 +1,4 @@
 /* Product quantization (Jegou, Douze, Schmid 2011): codes, tables of distances, and look-ups. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "avx2.h"
@@ -16,17 +14,14 @@ static void add_squares(const float *column, float value, float *sums) {
     }
 }
 
-/* The first of the least of 256 numbers. */
+/* The first of the least of 256 numbers, which have no sign: their bits rise with them. */
 static uint32_t least_of(const float *numbers) {
-    float least[WL_CENTROIDS / 2];
-    uint32_t place = WL_CENTROIDS;
-    for (uint32_t half = WL_CENTROIDS / 2; half; half /= 2) {
-        const float *from = half == WL_CENTROIDS / 2 ? numbers : least;
-        for (uint32_t i = 0; i < half; i++)
-            least[i] = from[half + i] < from[i] ? from[half + i] : from[i];
-    }
+    uint32_t bits[WL_CENTROIDS], least = UINT32_MAX, place = WL_CENTROIDS;
+    memcpy(bits, numbers, sizeof bits);
+    for (uint32_t i = 0; i < WL_CENTROIDS; i++)
+        least = bits[i] < least ? bits[i] : least;
     for (uint32_t i = 0; i < WL_CENTROIDS; i++) {
-        uint32_t at = numbers[i] == least[0] ? i : WL_CENTROIDS;
+        uint32_t at = bits[i] == least ? i : WL_CENTROIDS;
         place = at < place ? at : place;
     }
     return place;
@@ -43,9 +38,8 @@ WITH_AVX2 static uint32_t least_of_avx2(const float *numbers) {
 typedef struct {
     const void *vectors;
     uint32_t type, dim, chunks;
-    const float *centroid;
+    const float *centroid, *columns;
     const uint32_t *offsets;
-    float *columns; /* pivots, transposed */
     uint8_t *codes;
 } encoding;
 
@@ -67,21 +61,11 @@ static void encode_range(void *context, uint64_t first, uint64_t end, uint32_t t
         }
 }
 
-int32_t wl_pq_encode(const void *vectors, uint32_t type, uint64_t count, uint32_t dim,
-                     const float *centroid, const uint32_t *offsets, uint32_t chunks,
-                     const float *pivots, uint32_t threads, uint8_t *codes, wl_error *error) {
-    encoding all = {vectors, type, dim, chunks, centroid, offsets, NULL, codes};
-    uint64_t bytes = (uint64_t)dim * WL_CENTROIDS * sizeof *all.columns;
-    all.columns = malloc(bytes);
-    if (!all.columns)
-        return wl_fail(error, ENOMEM, NULL, WL_NOWHERE,
-                       "allocating %llu bytes to encode vectors", (unsigned long long)bytes);
-    for (uint32_t row = 0; row < WL_CENTROIDS; row++)
-        for (uint32_t j = 0; j < dim; j++)
-            all.columns[(uint64_t)j * WL_CENTROIDS + row] = pivots[row * (uint64_t)dim + j];
+void wl_pq_encode(const void *vectors, uint32_t type, uint64_t count, uint32_t dim,
+                  const float *centroid, const uint32_t *offsets, uint32_t chunks,
+                  const float *columns, uint32_t threads, uint8_t *codes) {
+    encoding all = {vectors, type, dim, chunks, centroid, columns, offsets, codes};
     wl_for_ranges(threads, count, ENCODED_AT_ONCE, encode_range, &all);
-    free(all.columns);
-    return WL_OK;
 }
 
 void wl_pq_table(const float *query, const float *centroid, const uint32_t *offsets,

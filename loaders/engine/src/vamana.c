@@ -8,10 +8,10 @@
 #include "distance.h"
 #include "permutation.h"
 
-enum { SEARCHED_AT_ONCE = 16, LINKED_AT_ONCE = 1024, BATCHES = 50, BATCH_LIMIT = 1 << 16, LIST_LIMIT = 1 << 16, AHEAD = 4,
+enum { SEARCHED_AT_ONCE = 16, LINKED_AT_ONCE = 1024, AHEAD = 4, BATCHES = 50, BATCH_LIMIT = 1 << 16,
        NEIGHBOURS = 2 * WL_DEGREE_LIMIT };
 
-/* A candidate: the bits of its distance, which rise with it, its number, and whether it was expanded. */
+/* The bits of its distance, which rise with it, its number, and whether it was expanded. */
 typedef uint64_t candidate;
 #define EXPANDED ((candidate)1)
 
@@ -83,8 +83,8 @@ static inline void fetch(const void *bytes, size_t count) {
 /* Greedy search for a node; returns how many nodes it expanded into `found`. */
 static uint32_t search(const builder *of, uint32_t node, uint8_t *seen, candidate *list,
                        candidate *found) {
-    uint32_t limit = of->setup->build_list, count = 0, found_count = 0, start = (uint32_t)of->setup->start;
-    uint32_t to[NEIGHBOURS];
+    uint32_t start = (uint32_t)of->setup->start, limit = of->setup->build_list;
+    uint32_t to[NEIGHBOURS], count = 0, found_count = 0;
     insert(list, &count, limit, candidate_of(of, node, start));
     seen[start / 8] |= (uint8_t)(1 << start % 8);
     for (uint32_t at = 0; at < count && found_count < of->expanded_limit;) {
@@ -213,14 +213,12 @@ static void link_range(void *context, uint64_t first, uint64_t end, uint32_t thr
             else if (j == degree)
                 count = add_candidates(of, node, to + j, 1, all, count);
         }
-        if (count || degree > of->most) {
+        uint32_t own = degree < limit ? degree : limit;
+        memcpy(row + 1, to, own * sizeof *to);
+        memcpy(of->more + node * (uint64_t)of->slack, to + own, (degree - own) * sizeof *to);
+        *row = degree;
+        if (count || degree > of->most)
             prune(of, node, all, add_candidates(of, node, to, degree, all, count), row);
-        } else {
-            uint32_t own = degree < limit ? degree : limit;
-            memcpy(row + 1, to, own * sizeof *to);
-            memcpy(of->more + node * (uint64_t)of->slack, to + own, (degree - own) * sizeof *to);
-            *row = degree;
-        }
         if (*row < limit)
             memset(row + 1 + *row, 0, (limit - *row) * sizeof *row);
     }
@@ -229,15 +227,6 @@ static void link_range(void *context, uint64_t first, uint64_t end, uint32_t thr
 int32_t wl_vamana_build(const wl_vamana_setup *setup, uint32_t *graph, uint64_t *done,
                         const uint32_t *stop, wl_error *error) {
     uint64_t count = setup->count, width = setup->degree + 1, batch_limit = count / BATCHES + 1;
-    if (setup->struct_bytes != sizeof *setup || setup->type > WL_UINT8 || setup->start >= count ||
-        count > (uint64_t)1 << 31 || !setup->dim || !setup->degree ||
-        setup->degree > WL_DEGREE_LIMIT || !setup->build_list || setup->build_list > LIST_LIMIT ||
-        !setup->threads || setup->threads > WL_VECTOR_THREADS)
-        return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE,
-                       "a graph has 1 to 2^31 vectors, not %llu of dim %u, 1 to %u neighbours of "
-                       "each, not %u, a list of 1 to %u, not %u, and 1 to %u threads, not %u",
-                       (unsigned long long)count, setup->dim, WL_DEGREE_LIMIT, setup->degree,
-                       LIST_LIMIT, setup->build_list, WL_VECTOR_THREADS, setup->threads);
     builder of = {.setup = setup, .graph = graph, .done = done, .stop = stop,
                   .slack = setup->degree * 3 / 10 + 1, .expanded_limit = 3 * setup->build_list + 64,
                   .between = wl_distance_between(setup->type),

@@ -9,7 +9,7 @@
 #include "distance.h"
 #include "stamps.h"
 
-enum { LANES = 32 };
+enum { LANES = 32, THREAD_LIMIT = 1024 };
 
 /* Without AVX2 a compiler takes two registers for it. */
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
@@ -97,9 +97,9 @@ static void *take_ranges(void *argument) {
 void wl_for_ranges(uint32_t threads, uint64_t count, uint64_t grain, wl_range_work *work,
                    void *context) {
     ranges all = {.count = count, .grain = grain, .work = work, .context = context};
-    pthread_t started[WL_VECTOR_THREADS];
+    pthread_t started[THREAD_LIMIT];
     uint32_t more = 0;
-    while (more + 1 < threads && (more + 1) * grain < count &&
+    while (more + 1 < threads && more < THREAD_LIMIT && (more + 1) * grain < count &&
            !pthread_create(started + more, NULL, take_ranges, &all))
         more++;
     take_ranges(&all);

@@ -8,18 +8,16 @@
 
 enum { WL_FLOAT32 = 0, WL_UINT8 = 1 }; /* types of vectors */
 #define WL_DEGREE_LIMIT 512u
-#define WL_VECTOR_THREADS 1024u
 #define WL_CENTROIDS 256u
 
 /* Product quantization. Chunk c of a vector are its numbers offsets[c] to before offsets[c + 1].
- * `pivots` are 256 x dim: row r has centroid r of every chunk. */
+ * `columns`, dim x 256, are DiskANN's pivots transposed: column i has centroid i of every chunk. */
 
 /* count x chunks codes: the nearest centroid of each chunk of vector - centroid. */
-WL_API int32_t wl_pq_encode(const void *vectors, uint32_t type, uint64_t count, uint32_t dim,
-                            const float *centroid, const uint32_t *offsets, uint32_t chunks,
-                            const float *pivots, uint32_t threads, uint8_t *codes, wl_error *error);
-/* chunks x 256 squared distances of query - centroid to the centroids, from dim x 256 `columns`: the
- * pivots transposed, once for all queries. */
+WL_API void wl_pq_encode(const void *vectors, uint32_t type, uint64_t count, uint32_t dim,
+                         const float *centroid, const uint32_t *offsets, uint32_t chunks,
+                         const float *columns, uint32_t threads, uint8_t *codes);
+/* chunks x 256 squared distances of query - centroid to the centroids. */
 WL_API void wl_pq_table(const float *query, const float *centroid, const uint32_t *offsets,
                         uint32_t chunks, const float *columns, float *table);
 /* Distances by codes of `count` vectors: those of `ids`, or the first ones without a list. */
