@@ -35,7 +35,6 @@ from wattload.loaders.vectors.native_search import (
     BY_RING,
     INFLIGHT_LIMIT,
     EngineSearcher,
-    check_inflight,
 )
 from wattload.loaders.vectors.search import Searcher, SearchIndex, SearchPlan
 
@@ -264,7 +263,6 @@ class Config:
         for target in targets:
             _require_direct(target)
             check_alignment(target, SECTOR_BYTES, "a sector of the index")
-        check_inflight(plan, self.most_inflight_per_thread)
 
     def search_bytes(self, layout: NodeLayout, plan: SearchPlan) -> int:
         return plan.reads_in_flight * layout.read_bytes

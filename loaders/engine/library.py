@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError, DataError, MissingExtraError, TargetError
+from wattload.core.histogram import Histogram
 from wattload.core.io import TRACE_DTYPE
 from wattload.loaders.aligned_io import refuses_direct
 from wattload.loaders.block_reads import ReadFile
@@ -149,6 +150,14 @@ def load_from(path: Path) -> ctypes.CDLL:
         function.argtypes, function.restype = arguments, result
     _check_sources(path, library.wl_sources().decode())
     return library
+
+
+def histogram_of(found: ctypes.Structure) -> Histogram:
+    """Return latencies, a ``wl_latencies``."""
+    counts = np.array(found.counts, dtype=np.uint64)
+    if not counts.any():
+        return Histogram(counts)
+    return Histogram(counts, found.sum_ns, found.min_ns, found.max_ns)
 
 
 def close_engine(handle: c_void_p, memory: Sequence[object], owner: int) -> None:

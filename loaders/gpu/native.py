@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.histogram import Histogram
 from wattload.core.host.facts import cpus_of_node
 from wattload.core.io import PathCounts
 from wattload.core.sysfs import LIVE, Roots, parse_cpus
@@ -136,14 +135,6 @@ def _draw(seeds: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.
     return drawn
 
 
-def histogram_of(found: ctypes.Structure) -> Histogram:
-    """Return latencies, a ``wl_latencies``."""
-    counts = np.array(found.counts, dtype=np.uint64)
-    if not counts.any():
-        return Histogram(counts)
-    return Histogram(counts, found.sum_ns, found.min_ns, found.max_ns)
-
-
 def failures_of(found: ctypes.Structure) -> tuple[ReadFailure, ...]:
     """Return the failed reads of a result, with files and first offsets where it knows them."""
     return tuple(
@@ -235,7 +226,7 @@ class Reads:
             start_ns=found.start_ns,
             end_ns=found.end_ns,
             cpu_s=found.cpu_ns / NS_PER_S,
-            latency=histogram_of(found.latencies),
+            latency=library.histogram_of(found.latencies),
             file_operations=tuple(file_operations),
             counts=PathCounts(reads=found.reads, read_bytes=found.read_bytes, **own),
             failures=failures_of(found),

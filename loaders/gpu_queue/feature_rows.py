@@ -35,7 +35,6 @@ from wattload.loaders.feature_rows import (
     read_bytes_of,
 )
 from wattload.loaders.gpu.failures import NativeError, lost_error, opening_error
-from wattload.loaders.gpu.native import histogram_of
 from wattload.loaders.gpu_queue.native import Rows, RowsSetup, architecture
 from wattload.loaders.gpu_queue.reads import counted, path_counts
 
@@ -159,7 +158,7 @@ class QueueGatherer(RowGatherer):
             start_ns=result.start_ns,
             end_ns=result.end_ns,
             cpu_s=result.cpu_ns / 1e9 + own_cpu_s,
-            latency=histogram_of(result.reads.latencies),
+            latency=library.histogram_of(result.reads.latencies),
         )
 
     def close(self) -> None:

@@ -22,13 +22,8 @@ from wattload.loaders.block_reads import (
     ReadPlan,
     ReadResult,
 )
-from wattload.loaders.gpu.native import (
-    Progress,
-    allowed_cpus,
-    cuda_gpus,
-    failures_of,
-    histogram_of,
-)
+from wattload.loaders.engine import library
+from wattload.loaders.gpu.native import Progress, allowed_cpus, cuda_gpus, failures_of
 from wattload.loaders.gpu.process import NAME, Child, Request, Way, environment_of, opened_error
 from wattload.loaders.gpu_queue import native
 from wattload.loaders.gpu_queue.native import HANG_S, Queue
@@ -138,7 +133,7 @@ class QueueReads:
             cpu_s=found.cpu_ns / NS_PER_S,
             latency=latency,
             latency_missing=missing,
-            file_latencies=tuple(histogram_of(each.latencies) for each in targets)
+            file_latencies=tuple(library.histogram_of(each.latencies) for each in targets)
             if is_from_drives
             else None,
             counts=path_counts(

@@ -29,7 +29,7 @@ from wattload.loaders.mmap.reader import (
     storage_read_bytes,
 )
 from wattload.loaders.vectors.layout import NodeLayout
-from wattload.loaders.vectors.native_search import BY_MAPPING, EngineSearcher, check_inflight
+from wattload.loaders.vectors.native_search import BY_MAPPING, EngineSearcher
 from wattload.loaders.vectors.search import Searcher, SearchIndex, SearchPlan
 
 
@@ -121,7 +121,6 @@ class Config(MappedRows):
         """Raise without the engine, for threads of its own, and as ``check_feature_rows``."""
         self.check()
         library.load()
-        check_inflight(plan, self.most_inflight_per_thread)
         if self.threads is not None:
             raise ConfigError(
                 f"loader.threads={self.threads} has no meaning in a search, whose threads are "

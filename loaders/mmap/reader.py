@@ -26,7 +26,7 @@ from wattload.loaders.aligned_io import round_down
 from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import setup_of, struct
-from wattload.loaders.gpu.native import failures_of, histogram_of
+from wattload.loaders.gpu.native import failures_of
 
 ADVICE = {"normal": 0, "random": 1}
 PATTERNS = {"uniform": 0, "regions": 1}
@@ -125,7 +125,9 @@ class MappedReader:
             start_ns=result.start_ns,
             end_ns=result.end_ns,
             cpu_s=cpu_s,
-            latency=histogram_of(result.latencies) if any(result.latencies.counts) else None,
+            latency=library.histogram_of(result.latencies)
+            if any(result.latencies.counts)
+            else None,
             failures=failures_of(result),
             wrong_blocks=result.wrong,
             first_wrong=(result.wrong_target, result.wrong_offset) if result.wrong else None,

@@ -121,7 +121,9 @@ class EngineSearcher:
             wrong_node=next((each.wrong_node for each in results if each.wrong), 0),
             cpu_s=sum(each.cpu_ns for each in results) / NS_PER_S,
             late_s=max(each.late_ns for each in results) / NS_PER_S,
-            latency=reduce(Histogram.merged, map(_histogram, results)),
+            latency=reduce(
+                Histogram.merged, (library.histogram_of(each.latencies) for each in results)
+            ),
             answers=kept["answers"],
             trace=trace if traces else None,
         )
@@ -174,15 +176,6 @@ class EngineSearcher:
         return run, kept
 
 
-def check_inflight(plan: SearchPlan, most: int) -> None:
-    """Raise ``ConfigError`` for more queries under way in a thread than it can have."""
-    if plan.inflight_per_thread > most:
-        raise ConfigError(
-            f"a thread of this loader has up to {most} queries under way; "
-            f"workload.inflight_per_thread must be in that range, got {plan.inflight_per_thread}"
-        )
-
-
 def _addresses(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
     return {name: each.ctypes.data for name, each in arrays.items()}
 
@@ -202,13 +195,3 @@ def _open_file(index: SearchIndex, *, direct: bool) -> int:
             f"{index.layout.file_bytes}; build the index again"
         )
     return file
-
-
-def _histogram(result: ctypes.Structure) -> Histogram:
-    found = result.latencies
-    counts = np.array(found.counts, np.uint64)
-    return (
-        Histogram(counts, found.sum_ns, found.min_ns, found.max_ns)
-        if counts.any()
-        else Histogram(counts)
-    )

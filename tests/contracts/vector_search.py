@@ -90,11 +90,6 @@ class VectorSearchContract(ABC):
         with self.opened(index.search) as searcher:
             path = searcher.path()
         assert path.path_requested == ("o_direct" if config.searches_directly else "page_cache")
-        many = replace(PLAN, inflight_per_thread=config.most_inflight_per_thread + 1)
-        with pytest.raises(
-            ConfigError, match=r"workload\.inflight_per_thread must be in that range"
-        ):
-            config.check_search(index.search.layout, many, [])
 
     @pytest.mark.parametrize("shape", SHAPES)
     def test_answers_rounds_and_reads_are_those_of_diskanns_search(

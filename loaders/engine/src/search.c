@@ -25,8 +25,8 @@ typedef struct {
     const uint8_t *bytes;
 } search_read;
 
-/* Candidates and answers are sorted keys: the bits of a distance, which is not negative, above those
- * of a node. A candidate has the node times two, plus one once it is expanded. */
+/* Candidates and answers are sorted keys: the bits of a distance, which is not negative, above the
+ * node times two, plus one in a candidate that was expanded. */
 typedef struct {
     uint64_t number, from_ns;
     uint32_t index, traced;  /* in the lists of the run */
@@ -50,6 +50,7 @@ typedef struct {
     _Atomic bool has_failed;
     pthread_mutex_t gate; /* shut until all threads are ready */
     uint64_t start_ns, deadline_ns;
+    size_t list_words; /* of a query */
 } search;
 
 typedef struct {
@@ -66,10 +67,10 @@ typedef struct {
     wl_error error;
 } search_thread;
 
-static inline uint64_t key_of(float distance, uint32_t low) {
+static inline uint64_t key_of(float distance, uint32_t node) {
     uint32_t bits;
     memcpy(&bits, &distance, sizeof bits);
-    return (uint64_t)bits << 32 | low;
+    return (uint64_t)bits << 32 | node * 2;
 }
 
 /* Puts a key into a sorted list, which drops its last one at the limit; returns its place. A key is
@@ -101,7 +102,7 @@ static void add(const wl_search_setup *setup, search_query *query, const uint32_
     wl_pq_distances(query->table, setup->chunks, setup->codes, nodes, count, distances);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = insert(query->candidates, &query->candidate_count, setup->search_list,
-                             key_of(distances[i], nodes[i] * 2));
+                             key_of(distances[i], nodes[i]));
         query->next = at < query->next ? at : query->next;
     }
 }
@@ -109,18 +110,16 @@ static void add(const wl_search_setup *setup, search_query *query, const uint32_
 /* From the nearest medoid. */
 static void begin_search(const search *all, search_query *query) {
     const wl_search_setup *setup = &all->setup;
-    float nearest = FLT_MAX;
+    const float *medoid = setup->medoid_vectors;
+    float nearest = FLT_MAX, distance;
     uint32_t start = setup->medoids[0];
     query->vector = all->run.queries + (size_t)query->index * setup->dim;
     query->candidate_count = query->answer_count = query->next = 0;
-    for (uint32_t i = 0; i < setup->medoid_count; i++) {
-        const float *medoid = setup->medoid_vectors + (size_t)i * setup->dim;
-        float distance = all->to_medoid(query->vector, medoid, setup->dim);
-        if (distance < nearest) {
+    for (uint32_t i = 0; i < setup->medoid_count; i++, medoid += setup->dim)
+        if ((distance = all->to_medoid(query->vector, medoid, setup->dim)) < nearest) {
             nearest = distance;
             start = setup->medoids[i];
         }
-    }
     wl_pq_table(query->vector, setup->centroid, setup->offsets, setup->chunks, setup->columns,
                 query->table);
     add(setup, query, &start, 1);
@@ -158,7 +157,7 @@ static int32_t expand(const search *all, search_query *query, const search_read 
                            "has a neighbour %u, and the index has %llu nodes", neighbours[i],
                            (unsigned long long)setup->node_count);
     float distance = all->distance(query->vector, bytes, setup->dim);
-    insert(query->answers, &query->answer_count, setup->k, key_of(distance, read->node * 2));
+    insert(query->answers, &query->answer_count, setup->k, key_of(distance, read->node));
     add(setup, query, neighbours, degree);
     return WL_OK;
 }
@@ -166,15 +165,16 @@ static int32_t expand(const search *all, search_query *query, const search_read 
 static void compare(search_thread *own, const search_read *read) {
     const wl_search_setup *setup = &own->all->setup;
     const wl_search_run *run = &own->all->run;
+    uint64_t wrong;
     if (own->delivered++ % setup->check_every || (!run->is_walk && !setup->digests))
         return;
-    bool is_wrong =
-        run->is_walk
-            ? wl_bad_blocks(read->bytes, SECTOR_BYTES, read->offset, run->nonce, run->word,
-                            run->first_block, SECTOR_BYTES)
-            : wl_sum(read->bytes + read->within, setup->node_bytes) != setup->digests[read->node];
+    if (run->is_walk)
+        wrong = wl_bad_blocks(read->bytes, SECTOR_BYTES, read->offset, run->nonce, run->word,
+                              run->first_block, SECTOR_BYTES);
+    else
+        wrong = wl_sum(read->bytes + read->within, setup->node_bytes) != setup->digests[read->node];
     own->result->compared++;
-    if (is_wrong && !own->result->wrong++)
+    if (wrong && !own->result->wrong++)
         own->result->wrong_node = read->node;
 }
 
@@ -206,15 +206,14 @@ static void expand_round(search_thread *own, search_query *query) {
 static uint32_t follow(const wl_search_run *run, search_query *query, uint32_t *nodes) {
     const uint32_t *trace = run->trace + (size_t)query->index * run->trace_stride;
     uint64_t stream = wl_draw(run->seed, query->number);
-    uint32_t count = 0;
-    bool is_over = false;
-    while (!is_over && count < WL_BEAM_LIMIT && query->traced < run->trace_stride &&
-           trace[query->traced] != WL_NO_NODE) {
-        uint32_t traced = trace[query->traced++], node = traced & ~WL_ROUND_END;
+    uint32_t count = 0, traced = 0;
+    while (!(traced & WL_ROUND_END) && count < WL_BEAM_LIMIT &&
+           query->traced < run->trace_stride && trace[query->traced] != WL_NO_NODE) {
+        traced = trace[query->traced++];
+        uint32_t node = traced & ~WL_ROUND_END;
         bool is_hot = run->hot[node / 8] >> node % 8 & 1;
         uint64_t part = is_hot ? 0 : wl_draw(stream, node) % run->spread;
         nodes[count++] = node + (uint32_t)(part * run->walk_nodes);
-        is_over = traced & WL_ROUND_END;
     }
     return count;
 }
@@ -231,16 +230,14 @@ static void choose_round(const search *all, search_query *query) {
                                     : take_candidates(setup->beam, query, nodes);
     for (uint32_t i = 0; i < query->count; i++) {
         search_read *read = &query->reads[i];
-        uint32_t sector = sharing ? nodes[i] / sharing : nodes[i];
-        const uint32_t *cached = setup->cached_count
-                                     ? bsearch(&nodes[i], setup->cached, setup->cached_count,
-                                               sizeof *nodes, by_number)
-                                     : NULL;
+        uint64_t sector = sharing ? nodes[i] / sharing : nodes[i];
+        const uint32_t *cached =
+            bsearch(&nodes[i], setup->cached, setup->cached_count, sizeof *nodes, by_number);
         *read = (search_read){.node = nodes[i]};
         if (cached) {
             read->bytes = setup->cached_nodes + (size_t)(cached - setup->cached) * setup->node_bytes;
         } else {
-            read->offset = SECTOR_BYTES + (uint64_t)sector * setup->read_bytes;
+            read->offset = SECTOR_BYTES + sector * setup->read_bytes;
             read->within = sharing ? nodes[i] % sharing * setup->node_bytes : 0;
         }
     }
@@ -248,28 +245,27 @@ static void choose_round(const search *all, search_query *query) {
 
 static void end_read(search_thread *own, const search_read *read, int64_t result) {
     const wl_search_setup *setup = &own->all->setup;
-    if (result < 0) {
-        wl_fail(&own->error, (int32_t)-result, setup->path, read->offset, "read");
-    } else if (result < setup->read_bytes) {
-        wl_fail(&own->error, WL_SHORT_READ, setup->path, read->offset + (uint64_t)result, "read");
-    } else {
+    if (result == setup->read_bytes) {
         own->result->read_bytes += (uint64_t)result;
         __atomic_store_n(&own->result->reads, own->result->reads + 1, __ATOMIC_RELAXED);
+    } else if (result < 0) {
+        wl_fail(&own->error, (int32_t)-result, setup->path, read->offset, "read");
+    } else {
+        wl_fail(&own->error, WL_SHORT_READ, setup->path, read->offset + (uint64_t)result, "read");
     }
 }
 
 static void queue_read(search_thread *own, const search_read *read, uint32_t number) {
     wl_ring *ring = &own->ring;
     uint32_t tail = atomic_load_explicit(ring->sq_tail, memory_order_relaxed);
-    ring->sqes[tail & ring->sq_mask] = (wl_sqe){
-        .opcode = ring->fixes_buffers ? WL_URING_READ_FIXED : WL_URING_READ,
-        .flags = ring->fixes_files ? WL_SQE_FIXED_FILE : 0,
-        .fd = ring->fixes_files ? 0 : own->all->setup.fd,
-        .off = read->offset,
-        .addr = (uint64_t)(uintptr_t)read->bytes,
-        .len = own->all->setup.read_bytes,
-        .user_data = number,
-    };
+    ring->sqes[tail & ring->sq_mask] =
+        (wl_sqe){.opcode = ring->fixes_buffers ? WL_URING_READ_FIXED : WL_URING_READ,
+                 .flags = ring->fixes_files ? WL_SQE_FIXED_FILE : 0,
+                 .fd = ring->fixes_files ? 0 : own->all->setup.fd,
+                 .off = read->offset,
+                 .addr = (uint64_t)(uintptr_t)read->bytes,
+                 .len = own->all->setup.read_bytes,
+                 .user_data = number};
     atomic_store_explicit(ring->sq_tail, tail + 1, memory_order_release);
     own->queued++;
 }
@@ -343,43 +339,38 @@ static void go_on(search_thread *own, search_query *query) {
     } while (!query->waiting);
 }
 
-static void begin_query(search_thread *own, uint64_t due_ns, uint64_t now_ns) {
-    const wl_search_run *run = &own->all->run;
-    search_query *query = &own->queries[own->free[--own->free_count]];
-    query->number = run->first + own->held;
-    query->index = (uint32_t)(query->number % run->query_count);
-    query->from_ns = due_ns;
-    query->count = query->traced = 0;
-    if (now_ns - due_ns > own->result->late_ns)
-        own->result->late_ns = now_ns - due_ns;
-    if (run->compute_ns && !run->is_walk)
-        run->compute_ns[query->index] = 0;
-    own->held = NEVER;
-    go_on(own, query);
-}
-
 /* Begins what is due, while there is room; returns when the next one is due, NEVER if none is. A
  * thread holds the query that it waits for, so that no others wake for it. */
 static uint64_t begin_queries(search_thread *own) {
-    search *all = own->all;
+    const wl_search_run *run = &own->all->run;
     while (own->free_count && !is_stopped(own)) {
         if (own->held == NEVER)
-            own->held = atomic_fetch_add_explicit(&all->next, 1, memory_order_relaxed);
-        if (own->held >= all->run.most)
+            own->held = atomic_fetch_add_explicit(&own->all->next, 1, memory_order_relaxed);
+        if (own->held >= run->most)
             break;
         uint64_t now_ns = wl_now_ns();
-        uint64_t due_ns = all->run.due_ns ? all->start_ns + all->run.due_ns[own->held] : now_ns;
-        if (due_ns >= all->deadline_ns)
+        uint64_t due_ns = run->due_ns ? own->all->start_ns + run->due_ns[own->held] : now_ns;
+        if (due_ns >= own->all->deadline_ns)
             break;
         if (due_ns > now_ns)
             return due_ns;
-        begin_query(own, due_ns, now_ns);
+        if (now_ns - due_ns > own->result->late_ns)
+            own->result->late_ns = now_ns - due_ns;
+        search_query *query = &own->queries[own->free[--own->free_count]];
+        query->number = run->first + own->held;
+        query->index = (uint32_t)(query->number % run->query_count);
+        query->from_ns = due_ns;
+        query->count = query->traced = 0;
+        if (run->compute_ns && !run->is_walk)
+            run->compute_ns[query->index] = 0;
+        own->held = NEVER;
+        go_on(own, query);
     }
     return NEVER;
 }
 
 /* Submits what is queued, and waits until a round may be complete, or for the next arrival. */
-static void hand_over(search_thread *own, uint64_t wait_ns) {
+static bool hand_over(search_thread *own, uint64_t wait_ns) {
     uint32_t wait = own->all->setup.beam;
     for (uint32_t i = 0; i < own->all->setup.inflight_per_thread; i++)
         if (own->queries[i].waiting && own->queries[i].waiting < wait)
@@ -387,8 +378,11 @@ static void hand_over(search_thread *own, uint64_t wait_ns) {
     int taken = wl_ring_enter(&own->ring, own->queued, wait, wait_ns);
     if (taken >= 0)
         own->queued -= (uint32_t)taken;
-    else if (taken != -EINTR && taken != -EAGAIN && taken != -EBUSY && taken != -ETIME)
-        wl_fail(&own->error, -taken, NULL, WL_NOWHERE, "io_uring_enter");
+    if (taken >= 0 || taken == -EINTR || taken == -EAGAIN || taken == -EBUSY || taken == -ETIME)
+        return true;
+    wl_fail(&own->error, -taken, own->all->setup.path, WL_NOWHERE, "io_uring_enter");
+    own->all->has_failed = true;
+    return false;
 }
 
 static void reap(search_thread *own) {
@@ -402,10 +396,9 @@ static void reap(search_thread *own) {
         end_read(own, &query->reads[done.user_data % beam], done.res);
         if (--query->waiting)
             continue;
-        if (own->queued) { /* no round waits while another one is worked on */
-            int taken = wl_ring_submit(ring, own->queued);
-            own->queued -= taken > 0 ? (uint32_t)taken : 0;
-        }
+        /* No round waits while another one is worked on. */
+        int taken = own->queued ? wl_ring_submit(ring, own->queued) : 0;
+        own->queued -= taken > 0 ? (uint32_t)taken : 0;
         go_on(own, query);
     }
 }
@@ -417,14 +410,13 @@ static void serve(search_thread *own) {
             wait_ns = due_ns > now_ns ? due_ns - now_ns : 0;
             wait_ns = wait_ns < NAP_NS ? wait_ns : NAP_NS;
         }
-        if (own->free_count < own->all->setup.inflight_per_thread) {
-            hand_over(own, wait_ns);
-            reap(own);
-        } else if (due_ns != NEVER) {
-            wl_queue_nap(wait_ns);
-        } else {
+        bool is_idle = own->free_count == own->all->setup.inflight_per_thread;
+        if ((is_idle && due_ns == NEVER) || (!is_idle && !hand_over(own, wait_ns)))
             return;
-        }
+        if (is_idle)
+            wl_queue_nap(wait_ns);
+        else
+            reap(own);
     }
 }
 
@@ -434,8 +426,8 @@ static void open_ring(search_thread *own) {
     struct iovec slots = {own->queries->slots, (size_t)entries * setup->read_bytes};
     int code = wl_ring_open(&own->ring, entries);
     if (code) {
-        wl_fail(&own->error, WL_UNAVAILABLE, NULL, WL_NOWHERE, "io_uring_setup failed: %s",
-                strerror(-code));
+        wl_fail(&own->error, WL_UNAVAILABLE, NULL, WL_NOWHERE, "io_uring_setup failed: %s; "
+                "use loader.engine=pread", strerror(-code));
         return;
     }
     own->ring.fixes_buffers = !wl_ring_register(&own->ring, WL_REG_BUFFERS, &slots, 1);
@@ -470,55 +462,28 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
-static void open_query(const wl_search_setup *setup, search_query *query, uint64_t *lists,
-                       uint64_t number) {
-    query->candidates = lists;
-    query->answers = query->candidates + setup->search_list;
-    query->table = (float *)(void *)(query->answers + setup->k);
-    query->slots = setup->memory + number * setup->beam * setup->read_bytes;
-}
-
-static int start_threads(search *all, search_thread *threads, search_query *queries,
-                         wl_search_result *results, uint32_t *started) {
-    uint32_t inflight = all->setup.inflight_per_thread;
+/* Lets all threads begin at once, and waits for them. They take no signals but their own faults. */
+static void run_threads(search *all, search_thread *threads, wl_error *error) {
+    uint32_t started = 0;
     sigset_t others, before;
-    int code = 0;
     sigfillset(&others);
-    sigdelset(&others, SIGBUS); /* of their own reads */
-    pthread_sigmask(SIG_SETMASK, &others, &before);
-    for (*started = 0; *started < all->setup.threads && !code; *started += !code) {
-        search_thread *own = &threads[*started];
-        own->all = all;
-        own->held = NEVER;
-        own->queries = queries + (size_t)*started * inflight;
-        for (uint32_t i = inflight; i--;)
-            own->free[own->free_count++] = i;
-        own->result = &results[*started];
-        own->result->latencies.min_ns = UINT64_MAX;
-        code = pthread_create(&own->handle, NULL, thread_main, own);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
-}
-
-/* Lets all threads begin at once, and waits for them. */
-static int32_t run_threads(search *all, search_thread *threads, search_query *queries,
-                           wl_search_result *results, wl_error *error) {
-    uint32_t started;
+    sigdelset(&others, SIGBUS);
+    error->code = WL_OK;
     wl_handle_faults(true);
     pthread_mutex_init(&all->gate, NULL);
     pthread_mutex_lock(&all->gate);
-    int code = start_threads(all, threads, queries, results, &started);
-    error->code = WL_OK;
-    if (code)
-        wl_fail(error, code, NULL, WL_NOWHERE, "starting thread %u of %u", started + 1,
-                all->setup.threads);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
+    for (; started < all->setup.threads && !error->code; started += !error->code) {
+        int code = pthread_create(&threads[started].handle, NULL, thread_main, &threads[started]);
+        if (code)
+            wl_fail(error, code, NULL, WL_NOWHERE, "starting thread %u", started + 1);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     while (all->ready < started)
         wl_queue_nap(START_NAP_NS);
-    all->has_failed = code != 0;
+    all->has_failed = error->code != WL_OK;
     all->start_ns = wl_now_ns();
-    bool is_endless = all->run.duration_ns > NEVER - all->start_ns;
-    all->deadline_ns = is_endless ? NEVER : all->start_ns + all->run.duration_ns;
+    all->deadline_ns = all->start_ns + all->run.duration_ns;
     pthread_mutex_unlock(&all->gate);
     for (uint32_t i = 0; i < started; i++) {
         pthread_join(threads[i].handle, NULL);
@@ -527,7 +492,28 @@ static int32_t run_threads(search *all, search_thread *threads, search_query *qu
     }
     pthread_mutex_destroy(&all->gate);
     wl_handle_faults(false);
-    return error->code;
+}
+
+/* Gives each thread its queries, and each query its lists and its part of the memory for reads. */
+static void lay_out(search *all, search_thread *threads, search_query *queries, uint64_t *lists,
+                    wl_search_result *results) {
+    const wl_search_setup *setup = &all->setup;
+    for (uint32_t i = 0; i < setup->threads * setup->inflight_per_thread; i++) {
+        search_thread *own = &threads[i / setup->inflight_per_thread];
+        search_query *query = &queries[i];
+        query->slots = setup->memory + (size_t)i * setup->beam * setup->read_bytes;
+        query->candidates = lists + i * all->list_words;
+        query->answers = query->candidates + setup->search_list;
+        query->table = (float *)(void *)(query->answers + setup->k);
+        own->free[own->free_count++] = i % setup->inflight_per_thread;
+    }
+    for (uint32_t i = 0; i < setup->threads; i++) {
+        threads[i].all = all;
+        threads[i].held = NEVER;
+        threads[i].queries = queries + (size_t)i * setup->inflight_per_thread;
+        threads[i].result = &results[i];
+        results[i] = (wl_search_result){.latencies.min_ns = UINT64_MAX};
+    }
 }
 
 int32_t wl_search(const wl_search_setup *setup, const wl_search_run *run, const uint32_t *stop,
@@ -535,27 +521,24 @@ int32_t wl_search(const wl_search_setup *setup, const wl_search_run *run, const 
     if (setup->struct_bytes != sizeof *setup || run->struct_bytes != sizeof *run)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "struct_bytes is another version's");
     if (!setup->threads || setup->threads > WL_SEARCH_THREADS || !setup->inflight_per_thread ||
-        setup->inflight_per_thread > WL_SEARCH_INFLIGHT || !setup->beam ||
-        setup->beam > WL_BEAM_LIMIT || setup->degree > WL_DEGREE_LIMIT || !setup->k ||
+        setup->inflight_per_thread > WL_SEARCH_INFLIGHT || !setup->beam || !setup->k ||
+        setup->beam > WL_BEAM_LIMIT || setup->degree > WL_DEGREE_LIMIT ||
         setup->node_count > INT32_MAX || !run->query_count || !setup->check_every)
         return wl_fail(error, WL_BAD_SETUP, NULL, WL_NOWHERE, "a field is out of its range");
-    search all = {.setup = *setup,
-                  .run = *run,
-                  .stop = stop,
-                  .distance = wl_distance_to(setup->type),
-                  .to_medoid = wl_distance_to(WL_FLOAT32)};
+    search all = {.setup = *setup, .run = *run, .stop = stop};
+    all.distance = wl_distance_to(setup->type);
+    all.to_medoid = wl_distance_to(WL_FLOAT32);
+    all.list_words = setup->search_list + setup->k + setup->chunks * WL_CENTROIDS / 2;
     size_t count = (size_t)setup->threads * setup->inflight_per_thread;
-    size_t words = setup->search_list + setup->k + setup->chunks * WL_CENTROIDS / 2;
     search_thread *threads = calloc(setup->threads, sizeof *threads);
     search_query *queries = calloc(count, sizeof *queries);
-    uint64_t *lists = calloc(count, words * sizeof *lists);
-    memset(results, 0, setup->threads * sizeof *results);
-    if (!threads || !queries || !lists)
+    uint64_t *lists = calloc(count, all.list_words * sizeof *lists);
+    if (threads && queries && lists) {
+        lay_out(&all, threads, queries, lists, results);
+        run_threads(&all, threads, error);
+    } else {
         wl_fail(error, ENOMEM, NULL, WL_NOWHERE, "allocating %zu queries", count);
-    for (size_t i = 0; threads && queries && lists && i < count; i++)
-        open_query(setup, &queries[i], lists + i * words, i);
-    if (threads && queries && lists)
-        run_threads(&all, threads, queries, results, error);
+    }
     free(threads);
     free(queries);
     free(lists);

@@ -1,8 +1,8 @@
 /* Greedy beam search over nodes on a drive: DiskANN's cached_beam_search (cpp_main,
  * src/pq_flash_index.cpp), in threads with several queries each.
  *
- * A query expands the closest candidates in rounds. A round takes up to `beam` of them, reads all
- * that are not in the cache, one read a node, and waits for every one of them. */
+ * A query expands the closest candidates in rounds: up to `beam` of them, of which it reads those
+ * that are not in the cache, one read a node, and waits for all of them. */
 #ifndef WL_SEARCH_H
 #define WL_SEARCH_H
 
@@ -45,7 +45,7 @@ typedef struct {
     uint32_t struct_bytes; /* sizeof(wl_search_run) */
     uint32_t query_count;
     uint64_t first, most;   /* at most so many are started */
-    uint64_t duration_ns;   /* none is started later; those in flight end after their round */
+    uint64_t duration_ns;   /* up to 2^63; then none is started, and each ends after its round */
     const float *queries;   /* query_count x dim */
     const uint64_t *due_ns; /* of `most` arrivals since the start, rising; NULL: a closed loop */
     uint32_t *answers;      /* query_count x k ids by distance, WL_NO_NODE where there are fewer */
