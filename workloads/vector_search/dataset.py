@@ -30,12 +30,12 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import RunContext
 from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
-from wattload.loaders.data.stamped_files import REMEDY, unfinished_bytes
+from wattload.loaders.data.stamped_files import REMEDY
 from wattload.loaders.vectors import build, files
 from wattload.loaders.vectors.search import SearchIndex
 from wattload.loaders.vectors.vector_files import VectorFile
 from wattload.results.vector_search.facts import BUILD, Build, Data, Metric
-from wattload.workloads.vector_search import checks, mixture, truth
+from wattload.workloads.vector_search import mixture, truth
 from wattload.workloads.vector_search.config import Config
 
 WORKLOAD = "vector_search"
@@ -74,13 +74,12 @@ class Dataset:
             _require(
                 is_near,
                 f"workload.source={config.source} is on another file system than target.path, "
-                "whose drive would be measured while another one is read; set target.path to a "
-                "folder on its file system",
+                "whose drive is measured; set target.path to a folder on its file system",
             )
             _require(
                 config.queries or config.planted_noise is not None,
-                f"workload.source={config.source} is an index, from which no queries can be held "
-                "out; set workload.queries=FILE or workload.planted_noise",
+                f"workload.source={config.source} is an index, from which no queries are held out; "
+                "set workload.queries=FILE or workload.planted_noise",
             )
         else:
             config = self._formed(config)
@@ -109,10 +108,10 @@ class Dataset:
             f"workload.k={config.k} are more neighbours than the index has vectors, "
             f"{self.layout.count}; lower it",
         )
-        asked: list[Any] = [config.k, config.query_count, config.planted_noise]
-        asked.append(config.metric.value)
-        asked += [_identity(self._query_file.path)] if self._query_file else []
-        self._truth = f"queries-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]}.npz"
+        asked = config.k, config.query_count, config.planted_noise, config.metric.value
+        of_file = _identity(self._query_file.path) if self._query_file else None
+        text = json.dumps([*asked, of_file])
+        self._truth = f"queries-{hashlib.sha256(text.encode()).hexdigest()[:8]}.npz"
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -128,24 +127,15 @@ class Dataset:
         return ours if self.is_own else built | ours
 
     @property
-    def missing_bytes(self) -> int:
-        """The bytes that are still to be written."""
-        return sum(self.sizes[name] for name in self._missing)
-
-    @property
-    def _missing(self) -> set[str]:
+    def missing(self) -> set[str]:
+        """The files of the data folder that are still to be made."""
         [folder] = existing_on_targets([self._target], self.key)
         return {name for name in self.sizes if folder is None or not folder.is_valid(name)}
 
     @property
-    def unfinished_bytes(self) -> int:
-        """The space that an interrupted call takes, which the next one takes over."""
-        return sum(map(unfinished_bytes, existing_on_targets([self._target], self.key)))
-
-    @property
     def build_bytes(self) -> int:
         """The memory of a build that is still to be made; 0 if there is none."""
-        layout, is_built = self.layout, self._missing <= {self._truth}
+        layout, is_built = self.layout, self.missing <= {self._truth}
         sample_bytes = 8 * layout.dim * min(layout.count, TRAINED)
         each_bytes = 2 * layout.node_bytes + self._config.pq_bytes
         return 0 if self.is_own or is_built else layout.count * each_bytes + sample_bytes
@@ -169,7 +159,7 @@ class Dataset:
             TargetError: the target is full or not writable.
         """
         folder = DataFolder.claim(self._target.path, WORKLOAD, self.parameters, seed=self._seed)
-        missing, made = self._missing, None
+        missing, made = self.missing, None
         if not self.is_own and not missing <= {self._truth}:
             made = self._build(folder, context, timed=timed)
         if missing:
@@ -213,10 +203,22 @@ class Dataset:
             found.append(digests)
             kept += [] if self.is_own else [vectors.copy()]
         wrong = np.flatnonzero(np.concatenate(found) != index.digests)
-        yield checks.stored_nodes(self.layout.count, wrong)
+        yield Check(
+            name="stored_nodes",
+            verdict="fail" if len(wrong) else "pass",
+            sentence=f"{len(wrong):,} of all {self.layout.count:,} nodes on the drive have changed "
+            f"since the index was made{f', first node {wrong[0]}' if len(wrong) else ''}.",
+            figures={"nodes": self.layout.count, "wrong": len(wrong)},
+            mandatory=True,
+        )
         if kept:
-            nearest = build.medoid_of(np.concatenate(kept))
-            yield checks.medoid(int(index.medoids[0]), nearest)
+            start, nearest = int(index.medoids[0]), build.medoid_of(np.concatenate(kept))
+            yield Check(
+                name="medoid",
+                verdict="pass" if start == nearest else "fail",
+                sentence=f"Searches begin at node {start}; nearest to the mean is node {nearest}.",
+                figures={"start": start, "nearest": nearest},
+            )
 
     def _blocks(self, context: RunContext) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
         """Yield the first number, vectors and digests of blocks of nodes on the drive."""
@@ -250,7 +252,8 @@ class Dataset:
         context.progress.begin("making the vectors")
         vectors = self._vectors()
         trained = np.sort(np.random.default_rng(seed).permutation(layout.count)[:TRAINED])
-        context.progress.begin("building the index", written_bytes=layout.file_bytes)
+        show = context.progress.begin
+        show("training codes")
         with context.phase(BUILD, timed=timed) as phase:
             start_s = time.monotonic()
             sample = vectors[trained].astype(np.float32)
@@ -265,19 +268,22 @@ class Dataset:
                 seed=seed,
                 threads=threads,
                 start=medoid,
+                progress=lambda done, total: show(f"linking the nodes, {done / total:.0%}"),
             )
+            show("writing the index", written_bytes=layout.file_bytes)
             linked_s, moved = time.monotonic(), phase.count_written
-            pivots, coded = files.pivot_bytes(*quantizer), files.array_bytes(codes)
-            self._publish(
-                folder, PREFIX + files.PIVOTS, lambda file: moved(file.write(pivots.data))
-            )
-            self._publish(folder, PREFIX + files.CODES, lambda file: moved(file.write(coded.data)))
+            for suffix, content in (
+                (files.PIVOTS, files.pivot_bytes(*quantizer)),
+                (files.CODES, files.array_bytes(codes)),
+            ):
+                _publish(folder, PREFIX + suffix, partial(_write_all, content, moved))
             write = partial(files.write_nodes, path=self.path, layout=layout, medoid=medoid)
             write = partial(write, vectors=vectors, graph=graph, moved=moved)
-            self._publish(folder, PREFIX + files.NODES, lambda file: write(file.fileno()))
+            _publish(folder, PREFIX + files.NODES, lambda file: write(file.fileno()))
             written_s = time.monotonic()
         nodes = np.hstack([vectors.view(np.uint8), graph.view(np.uint8)])
-        self._save(folder, DIGESTS, digests=build.node_sums(nodes), codes=digest_of(codes))
+        save = partial(np.savez, digests=build.node_sums(nodes), codes=digest_of(codes))
+        _publish(folder, DIGESTS, save)
         return Build(
             threads=threads,
             quantization_s=coded_s - start_s,
@@ -331,7 +337,8 @@ class Dataset:
         most = min(max(k, truth.NEIGHBOURS), index.layout.count)
         distances, _ = truth.nearest(queries, blocks(), most)
         if self.is_own:
-            self._save(folder, DIGESTS, digests=np.concatenate(seen), codes=digest_of(index.codes))
+            save = partial(np.savez, digests=np.concatenate(seen), codes=digest_of(index.codes))
+            _publish(folder, DIGESTS, save)
         kth = distances[:, k - 1]
         quantizer = build.Quantizer(index.centroid, index.pivots, index.offsets)
         order = truth.code_order(queries, quantizer, index.codes, k, usable_cpus())
@@ -339,39 +346,40 @@ class Dataset:
         data = Data(
             queries=len(queries),
             truth_digest=truth.digest(kth),
-            intrinsic_dimension=truth.intrinsic_dimension(distances),
+            intrinsic_dimension=truth.intrinsic_dimension(distances[:, : truth.NEIGHBOURS])
+            if index.layout.count >= 2 * truth.NEIGHBOURS
+            else None,
             code_order_hits=tuple(np.bincount(near, minlength=k + 1).tolist()),
         )
-        self._save(folder, self._truth, data.model_dump(), queries=queries, kth=kth)
+        save = partial(np.savez, queries=queries, kth=kth)
+        _publish(folder, self._truth, save, data.model_dump())
 
-    def _save(
-        self, folder: DataFolder, name: str, result: dict[str, Any] | None = None, **arrays: Any
-    ) -> None:
-        """Write arrays to a file that ``_load`` reads."""
-        self._publish(folder, name, lambda file: np.savez(file, **arrays), result)
 
-    @staticmethod
-    def _publish(
-        folder: DataFolder,
-        name: str,
-        fill: Callable[[BinaryIO], object],
-        result: dict[str, Any] | None = None,
-    ) -> None:
-        """Write a file durably and list it; a full target stays usable."""
-        temporary = folder.announce(name)
-        try:
-            with folder.open() as opened, os.fdopen(opened.create(temporary), "wb") as file:
-                fill(file)
-                file.flush()
-                os.fsync(file.fileno())
-                size_bytes = os.fstat(file.fileno()).st_size
-            folder.publish(name, size_bytes, None, result=result)
-        except OSError as error:
-            folder.discard(temporary)
-            raise TargetError(
-                f"writing {folder.path / name} failed: {error.strerror or error}; "
-                f"{remedy(error.errno)}; the next run makes the index again"
-            ) from error
+def _publish(
+    folder: DataFolder,
+    name: str,
+    fill: Callable[[BinaryIO], object],
+    result: dict[str, Any] | None = None,
+) -> None:
+    """Write a file durably and list it; a full target stays usable."""
+    temporary = folder.announce(name)
+    try:
+        with folder.open() as opened, os.fdopen(opened.create(temporary), "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        size_bytes = (folder.path / temporary).stat().st_size
+        folder.publish(name, size_bytes, None, result=result)
+    except OSError as error:
+        folder.discard(temporary)
+        raise TargetError(
+            f"writing {folder.path / name} failed: {error.strerror or error}; "
+            f"{remedy(error.errno)}; the next run makes the index again"
+        ) from error
+
+
+def _write_all(content: files.Bytes, moved: Callable[[int], None], file: BinaryIO) -> None:
+    moved(file.write(content.data))
 
 
 def _load(path: Path) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -28,15 +29,18 @@ from wattload.core.workload import (
     WorkloadPlan,
 )
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.data_folder import existing_on_targets
+from wattload.loaders.data.stamped_files import StampedFiles, unfinished_bytes
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.mmap.config import Config as MappedConfig
 from wattload.loaders.vectors import search
-from wattload.loaders.vectors.layout import SECTOR_BYTES
+from wattload.loaders.vectors.layout import SECTOR_BYTES, NodeLayout
+from wattload.loaders.vectors.native_search import NO_NODE
 from wattload.results.vector_search import facts
 from wattload.workloads.vector_search.config import MAX_INFLIGHT, Config
 from wattload.workloads.vector_search.dataset import WORKLOAD, Asked, Dataset, digest_of, vectors_at
-from wattload.workloads.vector_search.truth import NO_NODE, hits
-from wattload.workloads.vector_search.walk import WalkedFile, profile_of
+from wattload.workloads.vector_search.truth import hits
+from wattload.workloads.vector_search.walk import profile_of, walk_file, walk_layout, walk_of
 
 MOST_READS = 4096
 """Reads in flight at which ``inflight_per_thread=auto`` ends."""
@@ -47,6 +51,9 @@ MEMORY_SHARE = 0.5
 """A file is searched in memory if it takes at most this share of what is available."""
 SPARE_BYTES = 256 * MIB
 """Memory for blocks of vectors and for Python."""
+
+
+_SHAPE = ("dim", "degree", "node_bytes", "read_bytes", "file_bytes")
 
 
 class VectorSearch:
@@ -64,12 +71,13 @@ class VectorSearch:
     prepares_last: ClassVar[bool] = True
     _data: Dataset
     _index: search.SearchIndex
+    _layout: NodeLayout
 
     def __init__(
         self, config: Config, loader: search.VectorSearchConfig, accelerator: Accelerator
     ) -> None:
         self.config, self._loader = config, loader
-        self._walked: WalkedFile | None = None
+        self._file: StampedFiles | None = None
         self._build: facts.Build | None = None
 
     def plan(self, context: RunContext) -> WorkloadPlan:
@@ -87,13 +95,17 @@ class VectorSearch:
                 f"target.path names {len(context.targets)} folders, and an index is one file on "
                 "one drive; name one"
             )
-        is_walk = config.graph is facts.Graph.walk
-        data = Dataset(
-            profile_of(config, context.scale) if is_walk else config, context.seed, target
-        )
-        walked = WalkedFile(config, data.layout, target) if is_walk else None
-        self._data, self._walked = data, walked
-        layout, plan = walked.layout if walked else data.layout, self._plan()
+        data = self._data = Dataset(profile_of(config, context.scale), context.seed, target)
+        layout, plan, present_bytes = data.layout, self._plan(), 0
+        data_bytes = sum(data.sizes.values())
+        missing_bytes = sum(data.sizes[name] for name in data.missing)
+        if config.graph is facts.Graph.walk:
+            layout = walk_layout(config, layout, target)
+            file = self._file = walk_file(layout, target)
+            data_bytes += file.data_bytes
+            missing_bytes += sum(each.size_bytes for each in file.missing())
+            present_bytes = sum(map(unfinished_bytes, existing_on_targets([target], file.key)))
+        self._layout = layout
         most = self._loader.most_inflight_per_thread
         if plan.inflight_per_thread > most:
             raise ConfigError(
@@ -104,10 +116,6 @@ class VectorSearch:
         held_bytes = sum(data.held_bytes.values()) + self._loader.search_bytes(layout, plan)
         memory_bytes = max(held_bytes, data.build_bytes) + SPARE_BYTES
         _require_memory(memory_bytes, is_build=data.build_bytes > held_bytes)
-        data_bytes, missing_bytes = sum(data.sizes.values()), data.missing_bytes
-        if walked:
-            data_bytes += walked.files.data_bytes
-            missing_bytes += sum(file.size_bytes for file in walked.files.missing())
         nodes = (
             f"{layout.count:,} vectors of {layout.dim} {layout.vector_type.value} numbers, "
             f"{layout.degree} neighbours each, {format_bytes(layout.file_bytes)}; "
@@ -119,7 +127,7 @@ class VectorSearch:
             prepare_bytes=missing_bytes,
             run_bytes=0,
             peak_bytes=data_bytes,
-            present_bytes=data.unfinished_bytes,
+            present_bytes=present_bytes,
             memory_bytes_per_rank=memory_bytes,
             needs_direct_io=self._loader.searches_directly,
             reading_s=config.duration_s,
@@ -129,12 +137,11 @@ class VectorSearch:
 
     def prepare(self, context: RunContext) -> DataRecord | None:
         """Build the index, or the one whose searches are replayed, and write the file of a walk."""
-        data, walked = self._data, self._walked
-        record, built = data.prepare(context, timed=walked is None)
-        if walked is None:
+        record, built = self._data.prepare(context, timed=self._file is None)
+        if self._file is None:
             self._build = built
             return record
-        return walked.files.facts(reused=walked.files.prepare(context))
+        return self._file.facts(reused=self._file.prepare(context))
 
     def run(self, context: RunContext) -> Outcome:
         """Search, then measure what bounds the rate.
@@ -143,18 +150,21 @@ class VectorSearch:
             DataError: a file is short or not what was written, or a neighbour is no node.
             OSError: a read failed.
         """
-        config, loader, walked = self.config, self._loader, self._walked
+        config, loader, file = self.config, self._loader, self._file
         index, asked = self._data.load()
         queries, count = search.Queries(vectors=asked.queries.astype(np.float32)), len(asked.kth)
-        if walked:
+        if file:
             context.progress.begin("tracing a search")
             with (
                 context.phase("trace", timed=False) as phase,
                 closing(loader.searcher(index, self._plan(1))) as searcher,
             ):
-                all_once = replace(queries, most=count)
-                walk = walked.replayed(searcher, all_once, _counting(phase))
-            index, queries = walked.index, search.Queries(walk=walk, seed=context.seed)
+                once = replace(queries, most=count)
+                trace = searcher.search(once, _counting(phase), traces=True).trace
+            assert trace is not None
+            walk = walk_of(trace, index.layout, self._layout, file)
+            queries = search.Queries(walk=walk, seed=context.seed)
+            index = replace(index, path=file.paths[0], layout=self._layout, digests=None)
         self._index = index
         plan, tried = self._found_plan(context, queries)
         arrivals_s = self._arrivals_s(context.seed)
@@ -172,13 +182,13 @@ class VectorSearch:
                     results[name] = searcher.search(each, _counting(phase))
             context.end_job()
             found, path = results[facts.SEARCH], searcher.path()
-            answers = None if walked else self._answers(context, searcher, found, asked)
+            answers = None if file else self._answers(context, searcher, found, asked)
         started = found.queries + found.cut
         memory = {"threads": loader.search_bytes(index.layout, plan)}
         outcome = facts.VectorFacts(
             settings=facts.VectorSettings.model_validate(config),
             index=self._described(index, memory),
-            data=None if walked else asked.data,
+            data=None if file else asked.data,
             build=self._build,
             passes={name: _pass(name, each, index) for name, each in results.items()},
             answers=answers,
@@ -203,7 +213,7 @@ class VectorSearch:
 
     def verify(self, context: RunContext) -> Sequence[Check]:
         """Compare all nodes with their digests, and the medoid with the mean of the vectors."""
-        return () if self._walked else tuple(self._data.verify(self._index, context))
+        return () if self._file else tuple(self._data.verify(self._index, context))
 
     def _plan(self, depth: int | None = None) -> search.SearchPlan:
         """Return the plan with a depth, by default the one that is set, or the most of ``auto``."""
@@ -281,19 +291,17 @@ class VectorSearch:
         )
 
     def _described(self, index: search.SearchIndex, memory: dict[str, int]) -> facts.Index:
-        layout, data, walked = index.layout, self._data, self._walked
+        layout, data, file = index.layout, self._data, self._file
         return facts.Index(
             vectors=layout.count,
-            dim=layout.dim,
             dtype=layout.vector_type.value,
-            degree=layout.degree,
             build_list=None if data.is_own else self.config.build_list,
-            node_bytes=layout.node_bytes,
-            read_bytes=layout.read_bytes,
-            file_bytes=layout.file_bytes,
-            pq_bytes=0 if walked else index.codes.shape[1],
-            memory_bytes=memory if walked else data.held_bytes | memory,
-            digest=walked.digest if walked else digest_of(np.asarray(index.digests)),
+            **{name: getattr(layout, name) for name in _SHAPE},
+            pq_bytes=0 if file else index.codes.shape[1],
+            memory_bytes=memory if file else data.held_bytes | memory,
+            digest=hashlib.sha256(str(layout).encode()).hexdigest()
+            if index.digests is None
+            else digest_of(index.digests),
         )
 
     def _drive_ceiling(self, context: RunContext, plan: search.SearchPlan) -> float | None:
@@ -325,7 +333,7 @@ class VectorSearch:
     ) -> float | None:
         """Return the rate of the same search in memory, ``None`` if the file does not fit."""
         index, free_bytes = self._index, host_state().memory_available_bytes or 0
-        if self._walked or index.layout.file_bytes > MEMORY_SHARE * free_bytes:
+        if self._file or index.layout.file_bytes > MEMORY_SHARE * free_bytes:
             return None
         context.progress.begin("searching in memory")
         alone = replace(plan, inflight_per_thread=1)

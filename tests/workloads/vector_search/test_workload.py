@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.mmap.config import Config as MappedConfig
 from wattload.loaders.vectors.files import CODES, NODES, PIVOTS, load_index, read_nodes
 from wattload.loaders.vectors.layout import VectorType
-from wattload.loaders.vectors.search import Queries, VectorSearchConfig
+from wattload.loaders.vectors.search import Queries, Trace, VectorSearchConfig
 from wattload.results.vector_search.facts import (
     BUILD,
     FIRST_PASS,
@@ -35,6 +34,14 @@ from wattload.results.vector_search.facts import (
     VectorFacts,
 )
 from wattload.workloads.vector_search.dataset import Dataset
+from wattload.workloads.vector_search.walk import (
+    PROFILE_VECTORS,
+    hot_nodes,
+    profile_of,
+    walk_file,
+    walk_layout,
+    walk_of,
+)
 from wattload.workloads.vector_search.workload import LEAST_GAIN
 
 __all__ = ["small_runs"]
@@ -191,7 +198,7 @@ WALK = {"graph": Graph.walk, "vectors": 8000}
 
 @pytest.fixture
 def small_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wattload.workloads.vector_search.walk.PROFILE_VECTORS_OF_DEMO", 2000)
+    monkeypatch.setitem(PROFILE_VECTORS, "demo", 2000)
 
 
 @pytest.mark.parametrize("loader", [DirectConfig(), MappedConfig()], ids=["direct", "mmap"])
@@ -214,24 +221,32 @@ def test_a_walk_replays_reads_over_a_larger_file(
 
 
 @pytest.mark.usefixtures("small_profile")
-def test_a_walk_over_as_many_nodes_reads_as_the_search_does(tmp_path: Path) -> None:
-    """The same reads: each query's expanded nodes, in its rounds."""
+@pytest.mark.parametrize(("vectors", "spread"), [(2000, 1), (7999, 3)])
+def test_a_walk_reads_as_the_search_does(tmp_path: Path, vectors: int, spread: int) -> None:
+    """The same number of reads, in the same rounds, whatever the size of the file."""
     context = context_at(tmp_path)
-    settings = config(**{**WALK, "vectors": 2000}, inflight_per_thread="1")
-    walk = planned(context, settings)
-    walk.prepare(context)
-    walk.run(context)
-    walked, index = walk._walked, walk._index
-    assert walked is not None
-    assert index is not None
-    assert walked.spread == 1
-    real, asked = Dataset(replace(settings, graph=Graph.vamana), 1, context.targets[0]).load()
-    plan, loader = walk._plan(), DirectConfig()
+    settings = config(**{**WALK, "vectors": vectors}, inflight_per_thread="1")
+    workload = planned(context, settings)
+    workload.prepare(context)
+    workload.run(context)
+    profile = Dataset(profile_of(settings, "demo"), context.seed, context.targets[0])
+    index, asked = profile.load()
+    plan, loader = workload._plan(), DirectConfig()
     once = Queries(vectors=asked.queries.astype(np.float32), most=100)
-    searched = loader.searcher(real, plan).search(once)
-    found = walked.replayed(loader.searcher(real, plan), once, lambda reads, size: None)
-    again = Queries(walk=found, most=100)
-    replayed = loader.searcher(index, plan).search(again)
-    assert replayed.reads == searched.reads
-    assert replayed.rounds == searched.rounds
-    assert replayed.queries == 100
+    searched = loader.searcher(index, plan).search(once, traces=True)
+    assert searched.trace is not None
+    layout = walk_layout(settings, profile.layout, context.targets[0])
+    assert layout.count == 2000 * spread
+    walk = walk_of(searched.trace, profile.layout, layout, walk_file(layout, context.targets[0]))
+    replayed = loader.searcher(workload._index, plan).search(Queries(walk=walk, most=100))
+    assert (replayed.reads, replayed.rounds) == (searched.reads, searched.rounds)
+    assert (replayed.queries, replayed.wrong) == (100, 0)
+
+
+def test_nodes_that_many_queries_expand_stand_for_themselves() -> None:
+    nodes = np.full((200, 3), 0xFFFFFFFF, np.uint32)
+    nodes[:, 0] = 9
+    nodes[:3, 1] = 0x80000000 | 4
+    nodes[:2, 2] = 5
+    hot = hot_nodes(Trace(nodes=nodes, compute_ns=np.zeros(200, np.uint64)), 12)
+    assert hot.tolist() == [1 << 4, 1 << 1]
