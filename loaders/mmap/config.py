@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.host.cgroups import usable_cpus
+from wattload.core.io import KEPT_PAGES
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
@@ -134,6 +135,8 @@ class Config(MappedRows):
 
     def searcher(self, index: SearchIndex, plan: SearchPlan) -> Searcher:
         path = mapped_path([index.path], plan.threads, self.advice)
+        # What one query has read, the next one finds in memory.
+        path = path.model_copy(update={"path_requested": KEPT_PAGES})
         advice = mmap.MADV_RANDOM if self.advice == "random" else mmap.MADV_NORMAL
         return EngineSearcher(index, plan, path, access=BY_MAPPING, advice=advice)
 
