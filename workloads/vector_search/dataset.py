@@ -166,12 +166,11 @@ class Dataset:
             self._find_truth(folder, context)
         folder.seal()
         folder.close()
-        sizes = [folder.entries[name].size_bytes for name in self.sizes]
         record = DataRecord(
             key=self.key,
             folder=str(folder.path),
-            file_count=len(sizes),
-            data_bytes=sum(sizes),
+            file_count=len(self.sizes),
+            data_bytes=sum(folder.entries[name].size_bytes for name in self.sizes),
             reused=not missing,
             parameters=self.parameters | {"seed": self._seed},
         )
@@ -274,11 +273,9 @@ class Dataset:
             )
             show("writing the index", written_bytes=layout.file_bytes)
             linked_s, moved = time.monotonic(), phase.count_written
-            for suffix, content in (
-                (files.PIVOTS, files.pivot_bytes(*quantizer)),
-                (files.CODES, files.array_bytes(codes)),
-            ):
-                _publish(folder, PREFIX + suffix, partial(_write_all, content, moved))
+            pivots, coded = files.pivot_bytes(*quantizer).data, files.array_bytes(codes).data
+            _publish(folder, PREFIX + files.PIVOTS, lambda file: moved(file.write(pivots)))
+            _publish(folder, PREFIX + files.CODES, lambda file: moved(file.write(coded)))
             write = partial(files.write_nodes, path=self.path, layout=layout, medoid=medoid)
             write = partial(write, vectors=vectors, graph=graph, moved=moved)
             _publish(folder, PREFIX + files.NODES, lambda file: write(file.fileno()))
@@ -343,6 +340,7 @@ class Dataset:
             _publish(folder, DIGESTS, save)
         kth = distances[:, k - 1]
         quantizer = build.Quantizer(index.centroid, index.pivots, index.offsets)
+        context.progress.begin("ordering by codes")
         order = truth.code_order(queries, quantizer, index.codes, k, usable_cpus())
         near = truth.hits(order, partial(vectors_at, index), queries, kth)
         data = Data(
@@ -378,10 +376,6 @@ def _publish(
             f"writing {folder.path / name} failed: {error.strerror or error}; "
             f"{remedy(error.errno)}; the next run makes the index again"
         ) from error
-
-
-def _write_all(content: files.Bytes, moved: Callable[[int], None], file: BinaryIO) -> None:
-    moved(file.write(content.data))
 
 
 def _load(path: Path) -> dict[str, Array]:
