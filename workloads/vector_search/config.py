@@ -89,7 +89,7 @@ class Config:
         3.0, "Spread of its centres, in standard deviations of a cluster.", least=0, most=1000
     )
     noise: float = setting(
-        3.0, "Length of the noise in all dimensions, in the same unit.", least=0, most=1000
+        2.5, "Length of the noise in all dimensions, in the same unit.", least=0, most=1000
     )
     scales: dict[str, Scale] = setting(dict, "Size and time by scale.")
 
