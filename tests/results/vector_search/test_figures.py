@@ -102,6 +102,7 @@ def test_an_open_loop_that_fell_behind_has_no_latency() -> None:
     assert latency_s(kept, "p99_s") is not None
     assert is_overloaded(behind)
     assert latency_s(behind, "p99_s") is None
+    assert is_overloaded(run(query_rate=2050.0, search={"cut": 3000})), "they waited at the end"
     assert not is_overloaded(run())
 
 

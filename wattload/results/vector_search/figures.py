@@ -59,10 +59,14 @@ def recall_interval(run: Run) -> tuple[float, float] | None:
 
 
 def is_overloaded(run: Run) -> bool:
-    """Return whether an open loop fell behind: latency then depends on how long it ran."""
+    """Return whether an open loop fell behind: latency then depends on how long it ran.
+
+    Those that waited when the window ended were cut, too, beside those that were under way.
+    """
     due = (run.facts.settings.query_rate or 0.0) * run.seconds(SEARCH)
-    found = run.facts.passes[SEARCH]
-    return found.queries + found.cut < due - CHANCE * math.sqrt(due)
+    under_way = run.facts.threads * run.facts.inflight_per_thread
+    found = run.facts.passes[SEARCH].queries + under_way
+    return found < due - CHANCE * math.sqrt(due)
 
 
 def latency_s(run: Run, name: str, phase: str = SEARCH) -> float | None:
