@@ -92,7 +92,8 @@ def test_memory_is_that_of_all_parts_and_the_ceiling_of_the_same_reads() -> None
     got = values(search_record(facts={}, drive_ceiling=200_000.0, search={"reads": 6_000_000}))
     assert got["held_memory_bytes"] == 6_400_000 + 131_072 + 1_600_000 + 3_000_000
     assert got["ceiling_fraction"] == 0.5
-    assert values(search_record(drive_ceiling=None))["ceiling_fraction"] is None
+    for changes in ({"drive_ceiling": None}, {"reads_directly": False}):
+        assert values(search_record(**changes))["ceiling_fraction"] is None
 
 
 def test_an_open_loop_that_fell_behind_has_no_latency() -> None:

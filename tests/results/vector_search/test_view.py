@@ -149,8 +149,9 @@ def test_what_the_page_cache_served_is_said_of_mapped_files_alone() -> None:
         ({}, "limited by waiting for reads, at most 128 in flight", False),
         ({"query_rate": 2000.0}, "limited by arrivals", False),
         ({"query_rate": 2500.0, "cpu_share": 0.95}, "limited by the CPU, busy", False),
-        ({"drive_ceiling": None}, "limit unknown: the drive's ceiling was not measured", False),
-        ({"drive_ceiling": 50_000.0}, "limit unknown", False),
+        ({"drive_ceiling": None}, "limit unknown: its ceiling was not measured", False),
+        ({"reads_directly": False}, "limited by waiting for reads, at most 8 in flight", False),
+        ({"drive_ceiling": 50_000.0}, "limit unknown: at 176 % of its reads", False),
     ],
 )
 def test_each_point_says_what_limited_it(
@@ -205,7 +206,14 @@ def test_memory_is_listed_by_part_and_only_own_builds_are_shown() -> None:
     shapes = [*VIEW.closing(shown(curve(cache_nodes=1000)))]
     memory, build = grid(shapes, "Memory"), grid(shapes, "Building")
     assert memory.columns[-1] == "#cached nodes"
-    assert cells(memory.rows[0])[1:] == ["6.40 MB", "131 kB", "1.60 MB", "3.00 MB", "772 kB"]
+    assert cells(memory.rows[-1])[1:] == [
+        "320",
+        "6.40 MB",
+        "131 kB",
+        "1.60 MB",
+        "3.00 MB",
+        "772 kB",
+    ]
     assert [cells(row)[1:] for row in build.rows] == [
         ["12.0 s", "100 s", "8.00 s", "120 s", "720 J", "164 MB", "400 MB", "1.25"]
     ]

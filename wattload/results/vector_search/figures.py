@@ -76,8 +76,9 @@ def latency_s(run: Run, name: str, phase: str = SEARCH) -> float | None:
 
 
 def ceiling_share(run: Run, phase: str = SEARCH) -> float | None:
+    """Return reads ÷ time, over the drive's ceiling; ``None`` through the page cache."""
     reads = divided(run.facts.passes[phase].reads, run.seconds(phase))
-    return divided(reads, run.facts.drive_ceiling_reads_per_s)
+    return divided(reads, run.facts.drive_ceiling_reads_per_s if run.facts.reads_directly else None)
 
 
 def held_bytes(run: Run) -> int:
@@ -132,6 +133,6 @@ FIGURES: tuple[FigureSource[VectorFacts], ...] = (
     lower(name="held_memory_bytes", label="memory held", of=held_bytes, unit=Unit.BYTES,
           meaning="memory of the search: codes, cached nodes, tables and buffers"),
     figure(name="ceiling_fraction", label="share of the drive's ceiling", of=ceiling_share,
-           unit=Unit.FRACTION, better="higher", reason="the ceiling was not measured",
+           unit=Unit.FRACTION, better="higher", reason="not measured, or not direct",
            meaning="reads / time, over random reads of the same size and depth from the file"),
 )  # fmt: skip

@@ -84,8 +84,9 @@ def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
     busy = min(run.facts.passes[SEARCH].cpu_s / run.seconds(SEARCH) / cpus for run in runs)
     if busy >= _AT_LIMIT:
         return view.Limit(f"limited by the CPU, busy for {percent(busy)} of the time")
-    if not 0 < max(shares) <= shapes.CEILING_ERROR:
-        return view.Limit("limit unknown: the drive's ceiling was not measured, or too low")
+    if facts.reads_directly and not 0 < max(shares) <= shapes.CEILING_ERROR:
+        too_low = f"at {percent(max(shares))} of its reads, measured too low" * (max(shares) > 0)
+        return view.Limit(f"limit unknown: {too_low or 'its ceiling was not measured'}")
     most = facts.threads * facts.inflight_per_thread * facts.settings.beam
     return view.Limit(f"limited by waiting for reads, at most {most} in flight")
 
@@ -93,7 +94,7 @@ def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
 def _recall(run: Run) -> shapes.Word:
     found, ends = figures.recall(run), figures.recall_interval(run)
     if found is None or ends is None:
-        return shapes.Word(MISSING, remark="replayed reads")
+        return shapes.Word(MISSING)
     return shapes.Word(f"{found:.4f}", remark=f"{ends[0]:.4f} to {ends[1]:.4f}")
 
 
@@ -108,9 +109,10 @@ def _lines(run: Run) -> Mapping[str, str]:
     facts, recall, held = run.facts, _recall(run), quantity(figures.held_bytes(run), Unit.BYTES, 3)
     cell = {name: quantity(of(run), unit, 3) for name, of, unit in _COLUMNS if of != _millijoules}
     latency = ", ".join(f"{words} {cell[words]}" for words in figures.LATENCIES.values())
+    interval = f" ({recall.remark})" * bool(recall.remark)
     reads = f"{cell['reads']} reads in {cell['rounds']} rounds, {cell['bytes']}"
     return {
-        "recall": f"{recall.text} ({recall.remark}) at {_list(run)}; {_data(run)}",
+        "recall": f"{recall.text}{interval} at {_list(run)}; {_data(run)}",
         "latency": f"{_loop(run)}: {latency}",
         "a query": f"{reads}, {cell['CPU time']} of CPU; {held} of memory held",
         "limit": f"{_limit([run]).text}; {facts.threads} threads x {facts.inflight_per_thread}",
@@ -176,13 +178,13 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
 
 
 def _closing(shown: Shown) -> Iterator[shapes.Shape]:
-    held = [(title, arms[0].runs[0].facts.index.memory_bytes)
-            for (_, title), arms in _curves(shown).items()]  # fmt: skip
-    if parts := shapes.unique(part for _, own in held for part in own):
+    held = [(title, _list(arm.runs[0])[2:], arm.runs[0].facts.index.memory_bytes)
+            for (_, title), arms in _curves(shown).items() for arm in arms]  # fmt: skip
+    if parts := shapes.unique(part for *_, own in held for part in own):
         yield shapes.Grid(
-            columns=("arm", *map("#{}".format, parts)), caption="Memory that the search holds",
-            rows=[(title, *(quantity(own.get(part), Unit.BYTES, 3) for part in parts))
-                  for title, own in held],
+            columns=("arm", "#L", *map("#{}".format, parts)), caption="Memory that a search holds",
+            rows=[(title, at, *(quantity(own.get(part), Unit.BYTES, 3) for part in parts))
+                  for title, at, own in held],
         )  # fmt: skip
     rows: list[Sequence[str | shapes.Word]] = [
         (arm.title, *(quantity(each, Unit.SECONDS, 3) for each in (
