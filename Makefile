@@ -14,7 +14,7 @@ SCALE = quick
 LABEL = A
 # Where the records and the report go.
 RUNS = runs
-# Benchmark groups: engine,random_write,ceilings,unet3d,checkpoint,dlrm,harness,sampler,gpu,gpu_queue,gnn,kv_cache,hosts,load,report; empty: all.
+# Benchmark groups: engine,random_write,ceilings,unet3d,checkpoint,dlrm,harness,sampler,gpu,gpu_queue,gnn,kv_cache,vector_search,vector_build,hosts,load,report; empty: all.
 ONLY =
 # How often each comparison is repeated; empty: 9 times.
 PAIRS =

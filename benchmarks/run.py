@@ -31,6 +31,7 @@ from benchmarks import (
     random_write,
     suite,
     unet3d,
+    vector_search,
 )
 from benchmarks.measure import (
     LEAST_PAIRS,
@@ -59,6 +60,8 @@ GROUPS: dict[str, Group] = {
     "gpu_queue": gpu_queue.comparisons,
     "gnn": gnn.comparisons,
     "kv_cache": kv_cache.comparisons,
+    "vector_search": vector_search.comparisons,
+    "vector_build": vector_search.builds,
     "hosts": hosts.comparisons,
     "load": suite.host_load,
     "harness": suite.harness,

@@ -97,7 +97,7 @@ class VectorSearchContract(ABC):
     ) -> None:
         whole = make_index(tmp_path, **SHAPES[shape])
         for width, beam, k, cached in ((10, 4, 10, 0), (17, 1, 3, 0), (40, 7, 10, 60)):
-            index = whole.cached(range(cached, 0, -1))
+            index = whole.cached(range(1, cached + 1))
             plan = replace(PLAN, search_list=width, beam=beam, k=k)
             found = self.search(index, plan)
             expected = [plain_search(index, query, width, beam, k) for query in index.queries]

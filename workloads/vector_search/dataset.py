@@ -198,7 +198,7 @@ class Dataset:
     def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
         """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""
         kept, found = [], []
-        for _, vectors, digests in self._blocks(context, "comparing all nodes"):
+        for _, vectors, digests in self._blocks(context):
             found.append(digests)
             kept += [] if self.is_own else [vectors.copy()]
         wrong = np.flatnonzero(np.concatenate(found) != index.digests)
@@ -219,12 +219,10 @@ class Dataset:
                 figures={"start": start, "nearest": nearest},
             )
 
-    def _blocks(
-        self, context: RunContext, task: str
-    ) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
+    def _blocks(self, context: RunContext) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
         """Yield the first number, vectors and digests of blocks of nodes on the drive."""
         evict([self.path])
-        context.progress.begin(task, read_bytes=self.layout.file_bytes)
+        context.progress.begin("reading all nodes", read_bytes=self.layout.file_bytes)
         for first, nodes in files.node_blocks(self.path, self.layout):
             context.progress.advance(read_bytes=nodes.nbytes)
             yield first, nodes["vector"], build.node_sums(_bytes_of(nodes))
@@ -329,7 +327,7 @@ class Dataset:
         seen: list[NDArray[np.uint64]] = []
 
         def blocks() -> Iterator[tuple[int, Array]]:
-            for first, vectors, digests in self._blocks(context, "finding true neighbours"):
+            for first, vectors, digests in self._blocks(context):
                 seen.append(digests)
                 yield first, vectors
 
