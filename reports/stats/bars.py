@@ -49,7 +49,7 @@ from wattload.results.view import mean_of_known
 _VERBS = {"write": "written", "read": "read", ALL_PHASES: "of all I/O"}
 """What happens to the bytes of a phase."""
 
-_MILLION = 1e6
+_IN_A_JOULE = {"µJ": 1e6, "mJ": 1e3}
 _SAME_BYTES = 0.02
 """A rate within this share of the bytes that moved in a second counts the same bytes."""
 
@@ -221,8 +221,14 @@ class ShownPoint:
         """The unit of an energy of a workload without a size."""
         joule = view_named(self.group.workload).joule
         if joule is not None and self.is_of_amount:
-            return f"µJ per {joule.one}"
+            return f"{joule.unit} per {joule.one}"
         return self.based("J per GB", self.energy_phase)
+
+    @property
+    def amount_factor(self) -> float:
+        """What turns joules per byte, or per what a joule pays for, into this unit."""
+        joule = view_named(self.group.workload).joule
+        return _IN_A_JOULE[joule.unit] if joule is not None and self.is_of_amount else GB
 
     def letter(self, arm: str) -> str:
         return letter_of(self.group.page or tuple(self.group.arms), arm)
@@ -274,8 +280,9 @@ def letter_of(arms: Sequence[str], arm: str) -> str:
 def shown_point(subject: Subject, group: Group) -> ShownPoint:
     """Return the point that stands for a workload.
 
-    Of a sweep it is the point with the median ratio of the rates, so that every figure of a row is
-    of one point; without ratios it is the point with the highest rate.
+    Of a sweep it is the first that may stand for all by the view, or else the point with the median
+    ratio of the rates, so that every figure of a row is of one point; without ratios it is the
+    point with the highest rate.
     """
     parts = points(group)
     every = tuple({row.quantity.key: row for row in compare(subject, part.group)} for part in parts)
@@ -285,11 +292,11 @@ def shown_point(subject: Subject, group: Group) -> ShownPoint:
         for index, row in enumerate(rates)
         if row is not None and row.effect is not None
     )
-    index = (
-        ratios[(len(ratios) - 1) // 2][1]
-        if ratios
-        else max(range(len(parts)), key=lambda each: _highest(rates[each]))
-    )
+    index, why = _standing(group, parts)
+    if index is None and ratios:
+        index = ratios[(len(ratios) - 1) // 2][1]
+    elif index is None:
+        index = max(range(len(parts)), key=lambda each: _highest(rates[each]))
     compared, rows = compared_group(subject, parts[index].group), every[index]
     phase = _phase(rates[index], [run.record for run in compared.runs])
     joule = view_named(group.workload).joule
@@ -318,9 +325,19 @@ def shown_point(subject: Subject, group: Group) -> ShownPoint:
         phase=phase,
         energy_phase=energy_phase,
         work=work_of_all(compared, energy_phase) if view_named(group.workload).has_size else None,
-        at=_at(parts[index], len(parts), [ratio for ratio, _ in ratios], rates[index]),
+        at=_at(parts[index], why, len(parts), [ratio for ratio, _ in ratios], rates[index]),
         place=parts[index].words if parts[index].axis else "",
     )
+
+
+def _standing(group: Group, parts: Sequence[Point]) -> tuple[int | None, str]:
+    """Return the first point that may stand for all by the view, and why."""
+    why, may = view_named(group.workload).stands or ("", lambda _: False)
+    for index, part in enumerate(parts):
+        found = [run for each in part.group.runs if (run := run_of(each.record)) is not None]
+        if part.axis and found and may(found):
+            return index, why
+    return None, ""
 
 
 def _rate_row(rows: Sequence[Row]) -> Row | None:
@@ -352,17 +369,17 @@ def phase_names(records: Sequence[RunRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(phase.name for record in records for phase in leading(record)))
 
 
-def _at(point: Point, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
+def _at(point: Point, why: str, point_count: int, ratios: Sequence[float], rate: Row | None) -> str:
     if not point.axis:
         return ""
-    here = point.words
-    if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no median
+    if len(ratios) < 2 or rate is None or rate.effect is None:  # noqa: PLR2004 - no range
+        here = f"{point.words}, {why}" if why else point.words
         return f"{here}, 1 of {counted(point_count, 'point')}"
     ends = sorted(map(rate.in_favour, ratios))
     unit = "" if rate.quantity.is_share else TIMES
     ends_text = rate.quantity.ends_text(ends[0], ends[-1])
     over = f"over {counted(len(ratios), 'point')} {ends_text}{unit}"
-    return f"shown: {here}, the point of the median ratio; {over}"
+    return f"shown: {point.words}, {why or 'the point of the median ratio'}; {over}"
 
 
 def work_of_all(compared: Group, phase: str) -> Work | None:
@@ -435,7 +452,7 @@ def energy_bars(point: ShownPoint, scale: Scale) -> Bars:
         return _bars(
             point, point.energy, title, lambda value: scale.shown(value / work.count), missing
         )
-    amount = _MILLION if point.is_of_amount else GB
+    amount = point.amount_factor
     row, title = point.per_byte, point.per_amount
     is_cost = row is not None and row.quantity.unit is Unit.JOULES_PER_BYTE
     made = _bars(
@@ -561,7 +578,7 @@ def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:
 def _device_energy(
     point: ShownPoint, record: RunRecord, scope: Scope, scale: Scale
 ) -> float | None:
-    """Return a scope's energy per unit of work, in J per GB, or in µJ per random read."""
+    """Return a scope's energy per unit of work, in J per GB, or in the unit of an amount."""
     energy_j = scope_energy_j(record, scope, point.energy_phase)
     if energy_j is None:
         return None
@@ -569,7 +586,7 @@ def _device_energy(
         return energy_j / (scale.factor * (point.work or Work()).count)
     if point.is_of_amount:
         amount = amount_of(record, point.energy_phase)
-        return energy_j / amount * _MILLION if amount else None
+        return energy_j / amount * point.amount_factor if amount else None
     moved = moved_bytes(record, point.energy_phase)
     return energy_j / moved * GB if moved else None
 

@@ -114,12 +114,13 @@ class Joule(Generic[F]):
     """What a joule pays for, where that is not bytes: ``count`` of them in a phase.
 
     ``one`` and ``many`` are its name. Without a size of the job, energies are per ``one``, in
-    microjoules.
+    ``unit``: µJ or mJ.
     """
 
     one: str
     many: str
     count: Callable[[Run[F], str], int | None]
+    unit: str = "µJ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +232,8 @@ class View(Generic[F]):
         job: the job of runs that are shown, with all runs of the page; without what differs.
         arms: what sets the arms apart, by name of the arm; of the runs at the point that is shown,
             or ``arms_over_points`` of all.
+        stands: why a point of a sweep may stand for all, in words, and whether its runs may; the
+            first that may does, or else the point of the median ratio.
         rate_titles: titles of a figure's bars by its name, with ``{unit}`` and ``{prefix}``, the
             unit without ``/s``.
         latencies: how long operations of some kinds last, where that is not from submission to
@@ -284,6 +287,7 @@ class View(Generic[F]):
     job: Callable[[Sequence[Run[F]], Sequence[Run[F]]], str] | None = None
     arms: Callable[[Mapping[str, Sequence[Run[F]]]], str] | None = None
     arms_over_points: bool = False
+    stands: tuple[str, Callable[[Sequence[Run[F]]], bool]] | None = None
     rate_titles: Mapping[str, str] = field(default_factory=dict)
     latencies: Mapping[str, str] = field(default_factory=dict)
     times: tuple[str, str] = ("", "")

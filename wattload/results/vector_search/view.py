@@ -59,8 +59,8 @@ def _loop(run: Run) -> str:
 def _job(shown: Sequence[Run], _: Sequence[Run]) -> str:
     first, *others = (
         (f"{whole(index.vectors)} vectors of {index.dim} {index.dtype}", own.metric.value,
-         "" if run.facts.answers else "replayed reads, no recall", f"degree {index.degree}",
-         _list(run), f"beam {own.beam}", f"k={own.k}", _loop(run))
+         f"recall {_recall(run).text}" if run.facts.answers else "replayed reads, no recall",
+         f"degree {index.degree}", _list(run), f"beam {own.beam}", f"k={own.k}", _loop(run))
         for run in shown for index, own in [(run.facts.index, run.facts.settings)]
     )  # fmt: skip
     return ", ".join(part for part in first if part and all(part in each for each in others))
@@ -204,9 +204,11 @@ def _closing(shown: Shown) -> Iterator[shapes.Shape]:
 
 VIEW = view.View[VectorFacts](
     title="Vector search", job=_job, rate_titles={figures.RATE: "{prefix} queries/s"},
+    stands=(f"the first with a recall of {GOALS[0]}", lambda runs: all(
+        (figures.recall(run) or 0.0) >= GOALS[0] for run in runs)),
     has_size=False, is_fixed_time=True, conditions=_conditions, limit=_limit,
     not_work=frozenset({"threads", "inflight_per_thread", "cache_nodes"}),
-    joule=view.Joule(one="query", many="queries", count=lambda run, phase: (
+    joule=view.Joule(one="query", many="queries", unit="mJ", count=lambda run, phase: (
         run.facts.passes[phase].queries if phase in run.facts.passes else None)),
     headroom=lambda run: [factor for factor in [divided(
         run.facts.host_ceiling_queries_per_s, figures.rate(run))] if factor],
