@@ -43,7 +43,7 @@ help:
 	@echo "make lab        the everyday tests on emulated NVMe drives in QEMU (15 minutes)"
 	@echo "make lab-all    all of them, with the energy that a virtual drive knows to be true (an hour)"
 	@echo "make lab-truth  the long table: true energy against what each source reports (an hour)"
-	@echo "make lab-example  the runs of docs/examples/two-drives and kv-cache, on virtual drives (two hours)"
+	@echo "make lab-example  the runs of docs/examples/two-drives, kv-cache and vector-search, on virtual drives (three hours)"
 	@echo "make image      the container image wattload; make image-cluster: the one of docker/compose.cluster.yaml"
 	@echo "make docker-test  the images and compose files, with Docker; root on Debian needs none"
 	@echo "make clean [TARGET=/mnt/ssd]   delete the data that runs left on the target"
