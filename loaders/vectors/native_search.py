@@ -36,7 +36,7 @@ _OF_PLAN = ("threads", "inflight_per_thread", "search_list", "beam", "k", "check
 _OF_LAYOUT = ("dim", "degree", "node_bytes", "nodes_per_sector", "read_bytes")
 _OF_INDEX = (
     *("centroid", "offsets", "codes", "medoids", "medoid_vectors"),
-    *("cached", "cached_nodes", "digests"),
+    *("cached_nodes", "digests"),
 )
 _COUNTS = (
     *("queries", "cut", "rounds", "expanded", "cached", "reads", "read_bytes"),
@@ -60,7 +60,12 @@ class EngineSearcher:
         layout = index.layout
         self._plan, self._path, self._layout = plan, path, layout
         self._file = _open_file(index, direct=access != BY_MAPPING)
-        found = {name: getattr(index, name) for name in _OF_INDEX} | {"columns": index.pivots.T}
+        rows = np.argsort(index.cached)
+        found = {name: getattr(index, name) for name in _OF_INDEX} | {
+            "columns": index.pivots.T,
+            "cached": index.cached[rows],
+            "cached_rows": rows.astype(np.uint32),
+        }
         self._arrays = {
             name: np.ascontiguousarray(each) for name, each in found.items() if each is not None
         }

@@ -77,7 +77,7 @@ def search_record(**changes: Any) -> RunRecord:
 def _pass(made: Search, phase: str, queries: int, cut: int) -> dict[str, Any]:
     nodes = made.search_list + 4
     expanded, threads, depth = (queries + cut) * nodes, 2, 1 if not made.reads_directly else 16
-    cached = expanded // 8 if made.cache_nodes else 0
+    cached = expanded // 2 if made.cache_nodes else 0
     scatter = np.random.default_rng(7).lognormal(0, 0.4, queries)
     each_s = threads * depth * SECONDS[phase] / queries * scatter / scatter.mean()
     (latency,) = latencies_of(
@@ -87,7 +87,7 @@ def _pass(made: Search, phase: str, queries: int, cut: int) -> dict[str, Any]:
     return {
         "queries": queries,
         "cut": cut,
-        "rounds": -(-expanded // BEAM) + queries,
+        "rounds": -(-(expanded - cached) // BEAM) + queries,
         "expanded": expanded,
         "cached": cached,
         "reads": expanded - cached,

@@ -396,7 +396,7 @@ class Outcome:
     ``tables`` are kept as Parquet files in the run's folder, by name (lower-case letters, digits,
     underscores; none of ``TRACE_NAMES``).
     ``queue_depth`` are the operations of ``block_bytes`` that the workload keeps in flight over all
-    ranks, where its settings alone do not say so.
+    ranks, where its settings alone do not say so; 0 where it keeps no number of them.
     """
 
     facts: Frozen | None = None

@@ -365,11 +365,10 @@ def _workload_section(header: Header, findings: Findings) -> WorkloadSection:
         accelerator=config.accelerator.name,
         rank_count=header.world_size,
         queue_depth_asked=outcome.queue_depth
-        or (
-            depth * getattr(settings, "pollers", 1) * header.world_size
-            if isinstance(depth, int)
-            else None
-        ),
+        if outcome.queue_depth is not None
+        else depth * getattr(settings, "pollers", 1) * header.world_size
+        if isinstance(depth, int)
+        else None,
         block_bytes_asked=outcome.block_bytes
         or (block_bytes if isinstance(block_bytes, int) else None),
         paths=tuple(findings.outcome.paths),

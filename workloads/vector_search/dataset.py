@@ -108,6 +108,11 @@ class Dataset:
             f"workload.k={config.k} are more neighbours than the index has vectors, "
             f"{self.layout.count}; lower it",
         )
+        _require(
+            config.cache_nodes < self.layout.count,
+            f"workload.cache_nodes={config.cache_nodes} holds all {self.layout.count} nodes of the "
+            "index, so that no query reads the drive; lower it",
+        )
         asked = config.k, config.query_count, config.planted_noise, config.metric.value
         of_file = _identity(self._query_file.path) if self._query_file else None
         text = json.dumps([*asked, of_file])
@@ -146,7 +151,7 @@ class Dataset:
         layout, codes_bytes = self.layout, self.layout.count * self._config.pq_bytes
         if self.is_own:
             codes_bytes = Path(self.prefix + files.CODES).stat().st_size
-        cached_bytes = min(self._config.cache_nodes, layout.count) * layout.node_bytes
+        cached_bytes = self._config.cache_nodes * layout.node_bytes
         return {"codes": codes_bytes, "digests": 8 * layout.count, "cached nodes": cached_bytes}
 
     def prepare(self, context: RunContext, *, timed: bool) -> tuple[DataRecord, Build | None]:
@@ -198,7 +203,7 @@ class Dataset:
     def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
         """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""
         kept, found = [], []
-        for _, vectors, digests in self._blocks(context):
+        for _, vectors, digests in self._blocks(context, "comparing all nodes"):
             found.append(digests)
             kept += [] if self.is_own else [vectors.copy()]
         wrong = np.flatnonzero(np.concatenate(found) != index.digests)
@@ -219,10 +224,12 @@ class Dataset:
                 figures={"start": start, "nearest": nearest},
             )
 
-    def _blocks(self, context: RunContext) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
+    def _blocks(
+        self, context: RunContext, task: str
+    ) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
         """Yield the first number, vectors and digests of blocks of nodes on the drive."""
         evict([self.path])
-        context.progress.begin("reading all nodes", read_bytes=self.layout.file_bytes)
+        context.progress.begin(task, read_bytes=self.layout.file_bytes)
         for first, nodes in files.node_blocks(self.path, self.layout):
             context.progress.advance(read_bytes=nodes.nbytes)
             yield first, nodes["vector"], build.node_sums(_bytes_of(nodes))
@@ -327,7 +334,7 @@ class Dataset:
         seen: list[NDArray[np.uint64]] = []
 
         def blocks() -> Iterator[tuple[int, Array]]:
-            for first, vectors, digests in self._blocks(context):
+            for first, vectors, digests in self._blocks(context, "finding true neighbours"):
                 seen.append(digests)
                 yield first, vectors
 

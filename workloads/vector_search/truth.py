@@ -97,7 +97,8 @@ def code_order(
     """Return the ids of each query's ``k`` nearest vectors by the distances of codes."""
 
     def first(table: Array) -> Array:
-        return np.argpartition(code_distances(table, codes), k - 1)[:k]
+        # Copied: a view would keep the order of all vectors in memory.
+        return np.argpartition(code_distances(table, codes), k - 1)[:k].copy()
 
     found: list[Array] = []
     with ThreadPoolExecutor(threads) as pool:

@@ -184,6 +184,8 @@ class VectorSearch:
             found, path = results[facts.SEARCH], searcher.path()
             answers = None if file else self._answers(context, searcher, found, asked)
         started = found.queries + found.cut
+        # A build writes other blocks, the page cache and arrivals keep no queue full.
+        is_even = loader.searches_directly and arrivals_s is None and self._build is None
         memory = {"threads": loader.search_bytes(index.layout, plan)}
         outcome = facts.VectorFacts(
             settings=facts.VectorSettings.model_validate(config),
@@ -207,7 +209,7 @@ class VectorSearch:
             paths=(path,),
             checks=(cold,),
             remarks=remarks,
-            queue_depth=self._in_flight(plan) if arrivals_s is None else None,
+            queue_depth=self._in_flight(plan) if is_even else 0,
             block_bytes=index.layout.read_bytes,
         )
 

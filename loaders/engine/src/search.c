@@ -235,7 +235,8 @@ static void choose_round(const search *all, search_query *query) {
             bsearch(&nodes[i], setup->cached, setup->cached_count, sizeof *nodes, by_number);
         *read = (search_read){.node = nodes[i]};
         if (cached) {
-            read->bytes = setup->cached_nodes + (size_t)(cached - setup->cached) * setup->node_bytes;
+            size_t row = setup->cached_rows[cached - setup->cached];
+            read->bytes = setup->cached_nodes + row * setup->node_bytes;
         } else {
             read->offset = SECTOR_BYTES + sector * setup->read_bytes;
             read->within = sharing ? nodes[i] % sharing * setup->node_bytes : 0;

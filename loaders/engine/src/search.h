@@ -35,7 +35,7 @@ typedef struct {
     const uint8_t *codes;
     const uint32_t *medoids;
     const float *medoid_vectors; /* medoid_count x dim */
-    const uint32_t *cached;      /* nodes in memory, ascending */
+    const uint32_t *cached, *cached_rows; /* nodes in memory, ascending, and where they are: */
     const uint8_t *cached_nodes; /* cached_count x node_bytes */
     const uint64_t *digests;     /* wl_sum of node_bytes, by node; NULL: none are compared */
 } wl_search_setup;

@@ -35,7 +35,7 @@ class SmallIndex:
 
     def cached(self, ids: Iterable[int]) -> SmallIndex:
         """Return it with nodes in memory."""
-        rows = np.array(sorted(ids), np.uint32)
+        rows = np.array(list(ids), np.uint32)
         return replace(
             self, search=replace(self.search, cached=rows, cached_nodes=self.nodes[rows])
         )

@@ -243,6 +243,7 @@ SMALL = (
         (("workload.queries=a.npy",), r"a\.npy must be a file of vectors, whose name ends in \.f"),
         (("workload.source=/nothing",), r"/nothing_disk\.index"),
         (("workload.source=/no.fvecs",), r"/no\.fvecs does not exist"),
+        (("workload.cache_nodes=2000",), r"cache_nodes=2000 holds all 2000 nodes of the index, so"),
         (("workload.arrivals=open",), r"arrivals=open needs workload\.query_rate="),
         (("workload.vectors=8", "workload.search_list=64"), r"k=10 are more neighbours than"),
     ],
