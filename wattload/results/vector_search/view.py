@@ -150,7 +150,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
             columns=("recall", "arm", "#queries/s", "#mJ per query", "#p99", "#memory held", "how"),
             rows=[(f"≥ {goal:.2f}", title, *_at_recall(arms, goal))
                   for goal in GOALS for (_, title), arms in curves.items()],
-            caption=f"At equal recall, {loops}",
+            caption=f"At equal recall, {loops}, energy in the window",
         )  # fmt: skip
     if any(len(arms) > 1 for arms in curves.values()):
         yield shapes.Row([
@@ -172,7 +172,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
             for (_, title), arms in every.items() for arm in arms
             for phase in (FIRST_PASS, SEARCH) if phase in arm.runs[0].facts.passes
         ],
-        caption=f"Every point, per query, {loops}",
+        caption=f"Every point, per query, {loops}, energy in the window",
         note=f"{listed(shapes.unique(map(_data, shown.runs)), 'or').capitalize()}.",
     )  # fmt: skip
 
@@ -204,7 +204,7 @@ def _closing(shown: Shown) -> Iterator[shapes.Shape]:
 
 VIEW = view.View[VectorFacts](
     title="Vector search", job=_job, rate_titles={figures.RATE: "{prefix} queries/s"},
-    stands=(f"the first with a recall of {GOALS[0]}", lambda runs: all(
+    stands=(f"the first with a recall of {GOALS[0]} or more", lambda runs: all(
         (figures.recall(run) or 0.0) >= GOALS[0] for run in runs)),
     has_size=False, is_fixed_time=True, conditions=_conditions, limit=_limit,
     not_work=frozenset({"threads", "inflight_per_thread", "cache_nodes"}),
