@@ -31,6 +31,7 @@ from wattload.loaders.data.media import DirectMedium
 from wattload.loaders.vectors.layout import (
     MAX_DEGREE,
     MAX_NODE_BYTES,
+    MAX_NODES,
     SECTOR_BYTES,
     NodeLayout,
     VectorType,
@@ -120,7 +121,7 @@ def read_layout(prefix: Path | str) -> tuple[NodeLayout, int]:
         for layout in [NodeLayout(count=count, dim=dim, vector_type=kind, degree=room // 4)]
         if dim and layout.node_bytes == node_bytes <= MAX_NODE_BYTES
         if 1 <= layout.degree <= MAX_DEGREE and layout.nodes_per_sector == sharing
-        if layout.file_bytes == stated == size_bytes and medoid < count
+        if layout.file_bytes == stated == size_bytes and medoid < count <= MAX_NODES
     ]
     _require(
         fits and not frozen and not reordered,

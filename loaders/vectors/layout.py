@@ -15,6 +15,7 @@ import numpy as np
 SECTOR_BYTES = 4096
 MAX_DEGREE = 512
 MAX_NODE_BYTES = 4 * SECTOR_BYTES
+MAX_NODES = (1 << 31) - 1
 
 
 class VectorType(Enum):

@@ -181,6 +181,7 @@ def _record(made: Search, base: RunRecord) -> RunRecord:
     settings = {
         "vectors": 200_000, "dim": 128, "metric": "l2", "search_list": made.search_list,
         "beam": BEAM, "k": K, "cache_nodes": made.cache_nodes, "query_rate": made.query_rate,
+        "duration_s": SECONDS[SEARCH],
         "arrivals": "open" if made.query_rate else "closed",
         "graph": "walk" if made.is_walk else "vamana", "source": None,
     }  # fmt: skip

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
-from wattload.loaders.vectors.layout import MAX_DEGREE, MAX_NODE_BYTES, NodeLayout, VectorType
+from wattload.loaders.vectors.layout import (
+    MAX_DEGREE,
+    MAX_NODE_BYTES,
+    MAX_NODES,
+    NodeLayout,
+    VectorType,
+)
 from wattload.loaders.vectors.vector_files import FORMATS
 from wattload.results.vector_search.facts import Arrivals, Graph, Metric
 
@@ -44,8 +50,8 @@ class Config:
         None,
         "Vectors of the index; of a file of vectors at most the first so many.",
         least=2,
-        most=1 << 31,
-        unset="80 % of the file system",
+        most=MAX_NODES,
+        unset="80 % of the file system, at most 2^31 - 1",
     )
     dim: int = setting(128, "Numbers of a drawn vector.", least=1, most=1 << 16)
     dtype: VectorType = setting(VectorType.f32, "Type of these numbers.")

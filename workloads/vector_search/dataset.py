@@ -39,7 +39,7 @@ from wattload.workloads.vector_search import mixture, truth
 from wattload.workloads.vector_search.config import Config
 
 WORKLOAD = "vector_search"
-BUILDER = 1
+BUILDER = 2
 """Counts the changes of what is built from equal vectors."""
 PREFIX, DIGESTS = "index", "digests.npz"
 TRAINED = 65536
@@ -190,12 +190,18 @@ class Dataset:
         folder = DataFolder(self._folder, self.key)
         noted, asked = (_load(self._folder / name) for name in (DIGESTS, self._truth))
         index = files.load_index(self.prefix, noted["digests"])
-        if digest_of(index.codes) != noted["codes"].item():
+        data = Data.model_validate(folder.entries[self._truth].result)
+        if _digest_of_codes(index.codes, _quantizer_of(index)) != noted["codes"].item():
             raise DataError(
-                f"{self.prefix}{files.CODES} has other codes than when the index was made; {REMEDY}"
+                f"{self.prefix}{files.CODES} or {files.PIVOTS} has other codes than when the index "
+                f"was made; {REMEDY}"
+            )
+        if truth.digest(asked["queries"], asked["kth"]) != data.truth_digest:
+            raise DataError(
+                f"{self._folder / self._truth} has other queries or distances than were found; "
+                f"{REMEDY}"
             )
         ids, nodes = _breadth_first(index, self._config.cache_nodes)
-        data = Data.model_validate(folder.entries[self._truth].result)
         return replace(index, cached=ids, cached_nodes=nodes), Asked(
             asked["queries"], asked["kth"], data
         )
@@ -286,7 +292,8 @@ class Dataset:
             _publish(folder, PREFIX + files.NODES, lambda file: write(file.fileno()))
             written_s = time.monotonic()
         nodes = np.hstack([vectors.view(np.uint8), graph.view(np.uint8)])
-        save = partial(np.savez, digests=build.node_sums(nodes), codes=digest_of(codes))
+        coded_digest = _digest_of_codes(codes, quantizer)
+        save = partial(np.savez, digests=build.node_sums(nodes), codes=coded_digest)
         _publish(folder, DIGESTS, save)
         return Build(
             threads=threads,
@@ -340,17 +347,18 @@ class Dataset:
 
         most = min(max(k, truth.NEIGHBOURS), index.layout.count)
         distances, _ = truth.nearest(queries, blocks(), most)
+        quantizer = _quantizer_of(index)
         if self.is_own:
-            save = partial(np.savez, digests=np.concatenate(seen), codes=digest_of(index.codes))
+            coded_digest = _digest_of_codes(index.codes, quantizer)
+            save = partial(np.savez, digests=np.concatenate(seen), codes=coded_digest)
             _publish(folder, DIGESTS, save)
         kth = distances[:, k - 1]
-        quantizer = build.Quantizer(index.centroid, index.pivots, index.offsets)
         context.progress.begin("ordering by codes")
         order = truth.code_order(queries, quantizer, index.codes, k, usable_cpus())
         near = truth.hits(order, partial(vectors_at, index), queries, kth)
         data = Data(
             queries=len(queries),
-            truth_digest=truth.digest(kth),
+            truth_digest=truth.digest(queries, kth),
             intrinsic_dimension=truth.intrinsic_dimension(distances[:, : truth.NEIGHBOURS])
             if index.layout.count >= 2 * truth.NEIGHBOURS
             else None,
@@ -407,6 +415,14 @@ def _breadth_first(index: SearchIndex, count: int) -> tuple[NDArray[np.uint32], 
         ids = np.concatenate([ids, near])
         nodes = np.concatenate([nodes, files.read_nodes(index.path, layout, near)])
     return ids, _bytes_of(nodes)
+
+
+def _quantizer_of(index: SearchIndex) -> build.Quantizer:
+    return build.Quantizer(index.centroid, index.pivots, index.offsets)
+
+
+def _digest_of_codes(codes: Array, quantizer: build.Quantizer) -> str:
+    return hashlib.sha256("".join(map(digest_of, (codes, *quantizer))).encode()).hexdigest()
 
 
 def vectors_at(index: SearchIndex, ids: Array) -> Array:

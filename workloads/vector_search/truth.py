@@ -118,8 +118,8 @@ def intrinsic_dimension(apart: NDArray[np.float64]) -> float | None:
     return float(np.mean(1 / logarithms)) if len(apart) else None
 
 
-def digest(kth: NDArray[np.float64]) -> str:
-    return hashlib.sha256(kth.astype("<f8").tobytes()).hexdigest()
+def digest(queries: Array, kth: NDArray[np.float64]) -> str:
+    return hashlib.sha256(queries.tobytes() + kth.astype("<f8").tobytes()).hexdigest()
 
 
 def _merge(best: Array, ids: Array, rows: Array, apart: Array, new: Array) -> None:

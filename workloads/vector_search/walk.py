@@ -17,7 +17,7 @@ from wattload.core.io import Stamps
 from wattload.core.storage.targets import Target
 from wattload.loaders.data.stamped_files import StampedFile, StampedFiles, key_of, nonce_of
 from wattload.loaders.engine.header import constants
-from wattload.loaders.vectors.layout import SECTOR_BYTES, NodeLayout
+from wattload.loaders.vectors.layout import MAX_NODES, SECTOR_BYTES, NodeLayout
 from wattload.loaders.vectors.native_search import NO_NODE
 from wattload.loaders.vectors.search import Trace, Walk
 from wattload.results.vector_search.facts import Graph
@@ -39,11 +39,15 @@ def profile_of(config: Config, scale: str) -> Config:
 
 
 def walk_layout(config: Config, profile: NodeLayout, target: Target) -> NodeLayout:
-    """Return the layout of the file: the nodes that are set, or 80 % of the file system."""
+    """Return the layout of the file: the nodes that are set, or 80 % of the file system.
+
+    Nodes have numbers of 31 bits, as in an index.
+    """
     status, count = os.statvfs(target.path), config.vectors
     if count is None:
         room = DRIVE_SHARE * status.f_blocks * status.f_frsize - SECTOR_BYTES
         count = int(room // profile.read_bytes) * max(profile.nodes_per_sector, 1)
+    count = min(count, MAX_NODES)
     return replace(profile, count=max(count // profile.count, 1) * profile.count)
 
 

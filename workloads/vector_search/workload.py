@@ -28,7 +28,7 @@ from wattload.core.workload import (
     RunContext,
     WorkloadPlan,
 )
-from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.data.cold_cache import cold_cache_check, evict, residency
 from wattload.loaders.data.data_folder import existing_on_targets
 from wattload.loaders.data.stamped_files import StampedFiles, unfinished_bytes
 from wattload.loaders.engine.engine import IOEngine
@@ -175,18 +175,20 @@ class VectorSearch:
             passes = {facts.FIRST_PASS: replace(queries, most=count)} | passes
         evict([index.path])
         cold, results = cold_cache_check([index.path]), {}
+        memory = {"threads": loader.search_bytes(index.layout, plan)}
         context.progress.begin("searching")
         with closing(loader.searcher(index, plan)) as searcher:
             for name, each in passes.items():
                 with context.phase(name) as phase:
                     results[name] = searcher.search(each, _counting(phase))
             context.end_job()
+            if not loader.searches_directly:
+                memory["page cache"] = residency([index.path]).resident_bytes or 0
             found, path = results[facts.SEARCH], searcher.path()
             answers = None if file else self._answers(context, searcher, found, asked)
         started = found.queries + found.cut
         # A build writes other blocks, the page cache and arrivals keep no queue full.
         is_even = loader.searches_directly and arrivals_s is None and self._build is None
-        memory = {"threads": loader.search_bytes(index.layout, plan)}
         outcome = facts.VectorFacts(
             settings=facts.VectorSettings.model_validate(config),
             index=self._described(index, memory),
@@ -287,7 +289,7 @@ class VectorSearch:
                 ids[left] = searcher.search(queries, _counting(phase)).answers
             exact = hits(ids, partial(vectors_at, index), asked.queries, asked.kth)
         return facts.Answers(
-            hits=tuple(np.bincount(exact, minlength=k + 1).tolist()),
+            hits=tuple(np.bincount(exact[ids[:, 0] != NO_NODE], minlength=k + 1).tolist()),
             short=int((ids == NO_NODE).any(axis=1).sum()),
             digest=digest_of(ids.astype("<u4")),
         )

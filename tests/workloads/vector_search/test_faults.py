@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,9 @@ from tests.workloads.vector_search.making import (
 )
 from wattload.core.errors import ConfigError, DataError, TargetError
 from wattload.loaders.vectors import build
-from wattload.loaders.vectors.files import CODES, NODES, array_bytes, read_layout
+from wattload.loaders.vectors.files import CODES, NODES, PIVOTS, array_bytes, read_layout
+from wattload.loaders.vectors.native_search import NO_NODE, EngineSearcher
+from wattload.loaders.vectors.search import SearchResult
 from wattload.results.vector_search.facts import SEARCH, Metric
 from wattload.workloads.vector_search import workload as module
 
@@ -102,9 +105,17 @@ def random_codes(path: Path) -> None:
     array_bytes(codes).tofile(path)
 
 
-def test_other_codes_in_the_file_are_refused(tmp_path: Path) -> None:
+def other_pivots(path: Path) -> None:
+    content = np.fromfile(path, np.uint8)
+    content[4104:][: 256 * 32 * 4].view("<f4")[:] *= 2
+    content.tofile(path)
+
+
+@pytest.mark.parametrize(("suffix", "act"), [(CODES, random_codes), (PIVOTS, other_pivots)])
+def test_other_codes_in_the_files_are_refused(tmp_path: Path, suffix: str, act: object) -> None:
     def other(target: Path) -> None:
-        random_codes(Path(str(nodes_file(target)).removesuffix(NODES) + CODES))
+        assert callable(act)
+        act(Path(str(nodes_file(target)).removesuffix(NODES) + suffix))
 
     with pytest.raises(DataError, match=r"has other codes than when the index was made; delete"):
         made(tmp_path, config(), between=other)
@@ -140,6 +151,37 @@ def test_answers_that_were_changed_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"queries-.*\.npz is not what was written"):
         made(tmp_path, config(), between=other)
+
+
+@pytest.mark.parametrize("name", ["queries", "kth"])
+def test_a_whole_file_of_other_answers_is_refused(tmp_path: Path, name: str) -> None:
+    """Its sums fit, and with larger distances all answers would be right."""
+
+    def other(target: Path) -> None:
+        [path] = target.rglob("queries-*.npz")
+        with np.load(path) as table:
+            content = dict(table)
+        np.savez(path, **content | {name: 2 * content[name]})
+
+    with pytest.raises(DataError, match=r"queries-.*\.npz has other queries or distances than"):
+        made(tmp_path, config(), between=other)
+
+
+def test_a_query_that_was_lost_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = EngineSearcher.search
+
+    def lose_one(self: EngineSearcher, *given: Any, **settings: Any) -> SearchResult:
+        found = search(self, *given, **settings)
+        found.answers[:1] = NO_NODE
+        return found
+
+    monkeypatch.setattr(EngineSearcher, "search", lose_one)
+    facts = made(tmp_path, config()).facts
+    assert facts.answers is not None
+    assert facts.data is not None
+    assert sum(facts.answers.hits) == facts.data.queries - 1
 
 
 def test_a_build_without_memory_says_what_to_lower(

@@ -145,5 +145,7 @@ def test_equal_distances_have_no_dimension() -> None:
     assert intrinsic_dimension(np.zeros((5, 10))) is None
 
 
-def test_the_digest_is_of_float64_in_little_endian() -> None:
-    assert digest(np.array([1.5, 2.0])) == hashlib.sha256(struct.pack("<2d", 1.5, 2)).hexdigest()
+def test_the_digest_is_of_queries_and_distances() -> None:
+    content = struct.pack("<f2d", 3, 1.5, 2)
+    found = digest(np.array([[3]], np.float32), np.array([1.5, 2.0]))
+    assert found == hashlib.sha256(content).hexdigest()

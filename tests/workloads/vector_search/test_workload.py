@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from tests.workloads.vector_search.making import (
 from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.mmap.config import Config as MappedConfig
 from wattload.loaders.vectors.files import CODES, NODES, PIVOTS, load_index, read_nodes
-from wattload.loaders.vectors.layout import VectorType
+from wattload.loaders.vectors.layout import MAX_NODES, VectorType
 from wattload.loaders.vectors.search import Queries, Trace, VectorSearchConfig
 from wattload.results.vector_search.facts import (
     BUILD,
@@ -106,6 +108,10 @@ def test_loaders_have_the_same_answers(tmp_path: Path) -> None:
     assert mapped.facts.passes[FIRST_PASS].cut == 0
     again = made(tmp_path, config())
     assert again.outcome.queue_depth == 2 * 2 * 4
+    size_bytes = nodes_file(tmp_path).stat().st_size
+    of_mapping = mapped.facts.index.memory_bytes["page cache"]
+    assert 0 < of_mapping <= size_bytes
+    assert "page cache" not in direct.facts.index.memory_bytes
     assert mapped.outcome.queue_depth == direct.outcome.queue_depth == 0
 
 
@@ -242,6 +248,17 @@ def test_a_walk_reads_as_the_search_does(tmp_path: Path, vectors: int, spread: i
     replayed = loader.searcher(workload._index, plan).search(Queries(walk=walk, most=100))
     assert (replayed.reads, replayed.rounds) == (searched.reads, searched.rounds)
     assert (replayed.queries, replayed.wrong) == (100, 0)
+
+
+def test_a_walk_has_no_more_nodes_than_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = SimpleNamespace(f_blocks=1 << 33, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda path: blocks)
+    target, profile = context_at(tmp_path).targets[0], config().layout(2000)
+    found = walk_layout(config(graph=Graph.walk, vectors=None), profile, target)
+    assert found.count == MAX_NODES // 2000 * 2000
+    assert found.count * 5 > MAX_NODES
 
 
 def test_nodes_that_many_queries_expand_stand_for_themselves() -> None:

@@ -53,6 +53,7 @@ class VectorSettings(Settings):
     cache_nodes: int
     arrivals: Arrivals
     query_rate: float | None
+    duration_s: float
     graph: Graph
     source: str | None
 
@@ -77,7 +78,7 @@ class Data(Frozen):
     """The vectors and queries, and how hard they are; each counted once, with the truth."""
 
     queries: int = fact("queries with a known answer", ge=1)
-    truth_digest: str = fact("SHA-256 of the distances to the true k-th neighbours")
+    truth_digest: str = fact("SHA-256 of queries, and of the distances to their true k-th")
     intrinsic_dimension: float | None = fact(
         "mean over queries of 1 / mean(log(d_100 / d_i)); None with fewer than 200 vectors"
     )
@@ -118,7 +119,7 @@ class Answers(Frozen):
     """All queries' answers, each once."""
 
     hits: tuple[NonNegativeInt, ...] = fact(
-        "queries by how many distinct answers are no farther than the true k-th, 0 to k",
+        "answered queries by how many distinct answers are no farther than the true k-th, 0 to k",
         min_length=2,
     )
     short: int = fact("queries with fewer than k answers", ge=0)

@@ -63,7 +63,7 @@ def is_overloaded(run: Run) -> bool:
 
     Those that waited when the window ended were cut, too, beside those that were under way.
     """
-    due = (run.facts.settings.query_rate or 0.0) * run.seconds(SEARCH)
+    due = (run.facts.settings.query_rate or 0.0) * run.facts.settings.duration_s
     under_way = run.facts.threads * run.facts.inflight_per_thread
     found = run.facts.passes[SEARCH].queries + under_way
     return found < due - CHANCE * math.sqrt(due)
@@ -131,7 +131,7 @@ FIGURES: tuple[FigureSource[VectorFacts], ...] = (
         for name, words, unit in COSTS
     ),
     lower(name="held_memory_bytes", label="memory held", of=held_bytes, unit=Unit.BYTES,
-          meaning="memory of the search: codes, cached nodes, tables and buffers"),
+          meaning="codes, digests, cached nodes, buffers; of a mapping also its pages in memory"),
     figure(name="ceiling_fraction", label="share of the drive's ceiling", of=ceiling_share,
            unit=Unit.FRACTION, better="higher", reason="not measured, or not direct",
            meaning="reads / time, over random reads of the same size and depth from the file"),
