@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import constants, setup_of
 from wattload.loaders.vectors.layout import VectorType
 
-CENTROIDS, DEGREE_LIMIT = constants()["WL_CENTROIDS"], constants()["WL_DEGREE_LIMIT"]
+CENTROIDS = constants()["WL_CENTROIDS"]
 TYPES = {VectorType.f32: constants()["WL_FLOAT32"], VectorType.u8: constants()["WL_UINT8"]}
 LLOYD_ITERATIONS, ALPHA, SLICE_S, BLOCK = 12, 1.2, 0.05, 1 << 12
 
@@ -38,10 +37,8 @@ class Quantizer(NamedTuple):
 
 def chunk_offsets(dim: int, chunks: int) -> NDArray[np.uint32]:
     """Return where chunks begin and end; the first ones may be wider by one number."""
-    if not 1 <= chunks <= dim:
-        raise ConfigError(f"a vector of {dim} numbers has 1 to {dim} chunks, got {chunks}")
-    narrow, wider = divmod(dim, chunks)
-    return np.array([narrow * i + min(i, wider) for i in range(chunks + 1)], np.uint32)
+    widths = [len(each) for each in np.array_split(np.arange(dim), chunks)]
+    return np.cumsum([0, *widths], dtype=np.uint32)
 
 
 def train_codes(sample: NDArray[np.float32], chunks: int, *, seed: int, threads: int) -> Quantizer:
@@ -121,14 +118,7 @@ def build_graph(
     Ctrl-C, end the build. Raises ``OSError`` if memory is missing.
     """
     count, dim = vectors.shape
-    if not 1 <= degree <= DEGREE_LIMIT:
-        raise ConfigError(f"a node has 1 to {DEGREE_LIMIT} neighbours, got {degree}")
-    if min(dim, build_list, threads) < 1 or not 0 <= start < count <= 1 << 31:
-        raise ConfigError(
-            f"a graph of {count} vectors of dim {dim} can't be built from vector {start} with "
-            f"build_list={build_list} and threads={threads}: it starts at one of up to 2^31 "
-            "vectors, and the other numbers are 1 or more"
-        )
+    assert degree <= constants()["WL_DEGREE_LIMIT"]
     assert vectors.flags.c_contiguous
     numbers = {"type": _type(vectors), "dim": dim, "degree": degree, "build_list": build_list}
     more = {"count": count, "start": start, "seed": seed, "threads": threads, "alpha": ALPHA}

@@ -242,12 +242,14 @@ def _read_pivots(prefix: Path | str) -> tuple[Array, Array, Array]:
     is_ordered = all((each == np.arange(each.size)).all() for each in order)
     is_turned = Path(f"{path}_rotation_matrix.bin").exists()
     _require(is_ordered and not is_turned, path, "turns or reorders dimensions: not supported")
-    rises = np.diff(offsets.astype(np.int64), prepend=-1)
-    is_rising = (rises > 0).all() and {0, centroid.size} == {*offsets[:1], *offsets[-1:]}
-    _require(is_rising, path, f"has chunk offsets {offsets[:8]}: no rise from 0 to {centroid.size}")
+    rising = np.unique([0, *offsets.clip(max=centroid.size), centroid.size])
     is_finite = np.isfinite(pivots).all() and np.isfinite(centroid).all()
-    is_whole = pivots.shape == (_PIVOTS, centroid.size)
-    _require(is_finite and is_whole, path, f"must have {_PIVOTS} x {centroid.size} finite pivots")
+    _require(
+        np.array_equal(rising, offsets) and is_finite and pivots.shape == (_PIVOTS, centroid.size),
+        path,
+        f"must have {_PIVOTS} x {centroid.size} finite pivots, and offsets of chunks that rise "
+        f"from 0 to {centroid.size}, not {offsets[:8]}",
+    )
     return centroid.reshape(-1), pivots, offsets
 
 

@@ -107,8 +107,7 @@ class Config:
                 f"workload.search_list={self.search_list} holds fewer nodes than the "
                 f"workload.k={self.k} that a query asks for; set search_list to {self.k} or more"
             )
-        if self.depth is not None and not 1 <= self.depth <= MAX_INFLIGHT:
-            raise self._not_a_depth()
+        self.depth()
         if self.source is None:
             self.check_form()
         if self.queries is not None and self.planted_noise is not None:
@@ -127,13 +126,10 @@ class Config:
                 "workload.vectors=null is 80 % of the file system, which only workload.graph=walk "
                 "has: a graph of so many vectors takes days to build; set workload.vectors"
             )
-        is_open = self.arrivals is Arrivals.open
-        if is_open and self.query_rate is None:
-            raise ConfigError("workload.arrivals=open needs workload.query_rate=QUERIES_PER_S")
-        if self.query_rate is not None and not is_open:
+        if (self.arrivals is Arrivals.open) != (self.query_rate is not None):
             raise ConfigError(
-                f"workload.query_rate={self.query_rate:g} needs workload.arrivals=open: in a "
-                "closed loop a thread asks when it has an answer"
+                "workload.arrivals=open needs workload.query_rate=QUERIES_PER_S, and only that has "
+                f"a rate, got arrivals={self.arrivals.value} and query_rate={self.query_rate}"
             )
 
     def check_form(self) -> None:
@@ -160,30 +156,20 @@ class Config:
         dim = self.dim + (self.metric is Metric.ip)
         return NodeLayout(count=count, dim=dim, vector_type=self.dtype, degree=self.degree)
 
-    @property
     def depth(self) -> int | None:
-        """The queries under way in a thread; ``None`` if they are found.
+        """Return the queries under way in a thread; ``None`` if they are to be found.
 
         Raises:
-            ConfigError: the setting is neither ``auto`` nor a number.
+            ConfigError: the setting is neither ``auto`` nor one of the numbers that are allowed.
         """
         if self.inflight_per_thread == AUTO:
             return None
-        try:
-            return int(self.inflight_per_thread)
-        except ValueError:
-            raise self._not_a_depth() from None
-
-    @property
-    def is_vector_file(self) -> bool:
-        """Whether the source is a file of vectors, rather than an index."""
-        return self.source is not None and Path(self.source).suffix in FORMATS
-
-    def _not_a_depth(self) -> ConfigError:
-        return ConfigError(
-            f"workload.inflight_per_thread must be auto or 1 to {MAX_INFLIGHT}, got "
-            f"{self.inflight_per_thread}"
-        )
+        if self.inflight_per_thread not in map(str, range(1, MAX_INFLIGHT + 1)):
+            raise ConfigError(
+                f"workload.inflight_per_thread must be auto or 1 to {MAX_INFLIGHT}, got "
+                f"{self.inflight_per_thread}"
+            )
+        return int(self.inflight_per_thread)
 
     def _check_walk(self) -> None:
         for name, unset in (("source", None), ("queries", None), ("cache_nodes", 0)):

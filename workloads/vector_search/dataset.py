@@ -33,7 +33,7 @@ from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, m
 from wattload.loaders.data.stamped_files import REMEDY
 from wattload.loaders.vectors import build, files
 from wattload.loaders.vectors.search import SearchIndex
-from wattload.loaders.vectors.vector_files import VectorFile
+from wattload.loaders.vectors.vector_files import FORMATS, VectorFile
 from wattload.results.vector_search.facts import BUILD, Build, Data, Metric
 from wattload.workloads.vector_search import mixture, truth
 from wattload.workloads.vector_search.config import Config
@@ -65,8 +65,9 @@ class Dataset:
     """
 
     def __init__(self, config: Config, seed: int, target: Target) -> None:
-        self._file = VectorFile(Path(str(config.source))) if config.is_vector_file else None
-        self.is_own = config.source is not None and self._file is None
+        source = Path(config.source) if config.source else None
+        self._file = VectorFile(source) if source and source.suffix in FORMATS else None
+        self.is_own = source is not None and self._file is None
         if self.is_own:
             self.layout, _ = files.read_layout(str(config.source))
             self.parameters = _identity(Path(f"{config.source}{files.NODES}"))

@@ -229,7 +229,7 @@ class VectorSearch:
             beam=config.beam,
             k=config.k,
             threads=threads,
-            inflight_per_thread=depth or config.depth or deepest,
+            inflight_per_thread=depth or config.depth() or deepest,
         )
 
     def _in_flight(self, plan: search.SearchPlan) -> int:
@@ -243,7 +243,7 @@ class VectorSearch:
         """Return the plan, its queries in a thread doubled while the rate rises, and all tries."""
         plan, tried, best = self._plan(), [], 0.0
         most = plan.inflight_per_thread
-        if self.config.depth is not None or most == 1:
+        if self.config.depth() is not None or most == 1:
             return plan, ()
         context.progress.begin("finding how many queries a thread takes")
         with context.phase("depth", timed=False) as phase:

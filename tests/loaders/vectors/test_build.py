@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError
 from wattload.loaders.engine import library
 from wattload.loaders.vectors import build
 
@@ -49,12 +48,6 @@ def test_chunks_are_as_wide_as_each_other_or_wider_by_one(dim: int, chunks: int)
     assert widths.sum() == dim
     assert len(widths) == chunks
     assert set(widths) <= {dim // chunks, -(-dim // chunks)}
-
-
-@pytest.mark.parametrize(("dim", "chunks"), [(4, 5), (4, 0), (0, 0)])
-def test_chunks_need_a_number_each(dim: int, chunks: int) -> None:
-    with pytest.raises(ConfigError, match=f"got {chunks}"):
-        build.chunk_offsets(dim, chunks)
 
 
 def test_centroids_are_as_near_as_those_of_lloyd_in_numpy() -> None:
@@ -207,18 +200,6 @@ def test_equal_vectors_do_not_hide_the_others() -> None:
     check_edges(graph, 8)
     reached = reached_from(graph, build.medoid_of(vectors))
     assert len(np.unique(vectors[sorted(reached)], axis=0)) > 0.99 * 301
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [({"degree": 513}, "1 to 512 neighbours, got 513"), ({"degree": 0}, "got 0"),
-     ({"threads": 0}, "threads=0"), ({"build_list": 0}, "build_list=0")],
-)  # fmt: skip
-def test_numbers_out_of_range_are_refused(changed: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        graph_of(clustered(10, 4), **changed)
-    with pytest.raises(ConfigError, match="vectors of dim 0"):
-        graph_of(np.empty((10, 0), np.float32))
 
 
 def test_memory_that_is_not_there_is_refused_with_its_bytes() -> None:

@@ -255,15 +255,17 @@ DAMAGE = {
     "pivots-of-another-dim": (at(PIVOTS, 4096, "2i", 128, 64), "256 x 32"),
     "a-pivot-of-nan": (at(PIVOTS, 4104, "f", np.nan), "finite pivots"),
     "a-centroid-of-nan": (at(PIVOTS, CENTROID_AT + 8, "f", np.inf), "finite pivots"),
-    "chunks-that-begin-late": (at(PIVOTS, OFFSETS_AT + 8, "I", 1), "no rise from 0 to 32"),
-    "chunks-that-fall": (at(PIVOTS, OFFSETS_AT + 12, "2I", 12, 6), "no rise from 0 to 32"),
-    "chunks-that-end-early": (at(PIVOTS, OFFSETS_AT + 28, "I", 31), "no rise from 0 to 32"),
+    "chunks-that-begin-late": (at(PIVOTS, OFFSETS_AT + 8, "I", 1), "rise from 0 to 32, not [ 1 "),
+    "chunks-that-fall": (at(PIVOTS, OFFSETS_AT + 12, "2I", 12, 6), "rise from 0 to 32, not [ 0 12"),
+    "chunks-that-end-early": (at(PIVOTS, OFFSETS_AT + 28, "I", 31), "rise from 0 to 32, not ["),
     "no-chunks": (
         lambda made: made.path(PIVOTS).write_bytes(
             pivot_bytes(made.centroid, made.pivots, made.offsets[:1])
         ),
-        "no rise from 0 to 32",
+        "rise from 0 to 32, not [0]",
     ),
+    "chunks-that-end-late": (at(PIVOTS, OFFSETS_AT + 24, "2I", 32, 40), "32 40]"),
+    "a-chunk-of-nothing": (at(PIVOTS, OFFSETS_AT + 12, "I", 0), "rise from 0 to 32, not [ 0  0"),
     "another-order": (lambda made: old_pivots(made, np.arange(32)[::-1]), "reorders dimensions"),
     "a-rotation": (
         lambda made: made.path(f"{PIVOTS}_rotation_matrix.bin").touch(),
