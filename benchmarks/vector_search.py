@@ -28,6 +28,7 @@ from wattload.workloads.vector_search.truth import hits, nearest
 
 COUNT, LARGE, ASKED, SEED = 20_000, 1_000_000, 2_000, 1
 LISTS = (20, 80)
+DEPTH = "workload.inflight_per_thread=2"
 CONFIG = Config(vectors=COUNT)
 
 _queries = partial(Row, figure="queries_per_s", unit="queries/s")
@@ -55,8 +56,8 @@ def comparisons(target: Path) -> Iterator[Comparison]:
                 *_within(0.01, name="walk ÷ search, reads", figure="reads_per_query", unit=""),
             ),
             ways={
-                "walk": Run([*data.options, "workload.graph=walk"]),
-                OURS: Run([*data.options, "workload.graph=vamana"]),
+                name: Run([*data.options, f"workload.graph={graph}", DEPTH])
+                for name, graph in (("walk", "walk"), (OURS, "vamana"))
             },
         )
         theirs = folder / "peer"
