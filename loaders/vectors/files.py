@@ -39,6 +39,7 @@ from wattload.loaders.vectors.layout import (
 from wattload.loaders.vectors.search import SearchIndex
 
 NODES, PIVOTS, CODES = "_disk.index", "_pq_pivots.bin", "_pq_compressed.bin"
+SEARCHED = NODES, PIVOTS, CODES
 MEDOIDS, CENTROIDS = f"{NODES}_medoids.bin", f"{NODES}_centroids.bin"
 BLOCK_BYTES = 64 * MIB
 _ARRAY = struct.Struct("<2i")

@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +40,7 @@ from wattload.workloads.vector_search.config import Config
 WORKLOAD = "vector_search"
 BUILDER = 2
 """Counts the changes of what is built from equal vectors."""
-PREFIX, DIGESTS = "index", "digests.npz"
+PREFIX, DIGESTS = "index", "digests.npy"
 TRAINED = 65536
 """Vectors by which the centroids of codes are found."""
 
@@ -70,10 +69,10 @@ class Dataset:
         self.is_own = source is not None and self._file is None
         if self.is_own:
             self.layout, _ = files.read_layout(str(config.source))
-            self.parameters = _identity(Path(f"{config.source}{files.NODES}"))
-            is_near = Path(self.parameters["path"]).stat().st_dev == target.path.stat().st_dev
+            parts = {suffix: Path(f"{config.source}{suffix}") for suffix in files.SEARCHED}
+            self.parameters = {suffix: _identity(path) for suffix, path in parts.items()}
             _require(
-                is_near,
+                parts[files.NODES].stat().st_dev == target.path.stat().st_dev,
                 f"workload.source={config.source} is on another file system than target.path, "
                 "whose drive is measured; set target.path to a folder on its file system",
             )
@@ -189,23 +188,15 @@ class Dataset:
             DataError: a file is not what was written.
         """
         folder = DataFolder(self._folder, self.key)
-        noted, asked = (_load(self._folder / name) for name in (DIGESTS, self._truth))
-        index = files.load_index(self.prefix, noted["digests"])
-        data = Data.model_validate(folder.entries[self._truth].result)
-        if _digest_of_codes(index.codes, _quantizer_of(index)) != noted["codes"].item():
-            raise DataError(
-                f"{self.prefix}{files.CODES} or {files.PIVOTS} has other codes than when the index "
-                f"was made; {REMEDY}"
-            )
-        if truth.digest(asked["queries"], asked["kth"]) != data.truth_digest:
-            raise DataError(
-                f"{self._folder / self._truth} has other queries or distances than were found; "
-                f"{REMEDY}"
-            )
+        for name in self.sizes.keys() - {PREFIX + files.NODES}:
+            if _sha256(self._folder / name) != folder.entries[name].sha256:
+                raise DataError(f"{self._folder / name} is not what was written; {REMEDY}")
+        index = files.load_index(self.prefix, np.load(self._folder / DIGESTS))
         ids, nodes = _breadth_first(index, self._config.cache_nodes)
-        return replace(index, cached=ids, cached_nodes=nodes), Asked(
-            asked["queries"], asked["kth"], data
-        )
+        data = Data.model_validate(folder.entries[self._truth].result)
+        with np.load(self._folder / self._truth) as found:
+            asked = Asked(found["queries"], found["kth"], data)
+        return replace(index, cached=ids, cached_nodes=nodes), asked
 
     def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
         """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""
@@ -293,9 +284,7 @@ class Dataset:
             _publish(folder, PREFIX + files.NODES, lambda file: write(file.fileno()))
             written_s = time.monotonic()
         nodes = np.hstack([vectors.view(np.uint8), graph.view(np.uint8)])
-        coded_digest = _digest_of_codes(codes, quantizer)
-        save = partial(np.savez, digests=build.node_sums(nodes), codes=coded_digest)
-        _publish(folder, DIGESTS, save)
+        _publish(folder, DIGESTS, partial(np.save, arr=build.node_sums(nodes)))
         return Build(
             threads=threads,
             quantization_s=coded_s - start_s,
@@ -348,12 +337,10 @@ class Dataset:
 
         most = min(max(k, truth.NEIGHBOURS), index.layout.count)
         distances, _ = truth.nearest(queries, blocks(), most)
-        quantizer = _quantizer_of(index)
         if self.is_own:
-            coded_digest = _digest_of_codes(index.codes, quantizer)
-            save = partial(np.savez, digests=np.concatenate(seen), codes=coded_digest)
-            _publish(folder, DIGESTS, save)
+            _publish(folder, DIGESTS, partial(np.save, arr=np.concatenate(seen)))
         kth = distances[:, k - 1]
+        quantizer = build.Quantizer(index.centroid, index.pivots, index.offsets)
         context.progress.begin("ordering by codes")
         order = truth.code_order(queries, quantizer, index.codes, k, usable_cpus())
         near = truth.hits(order, partial(vectors_at, index), queries, kth)
@@ -375,15 +362,19 @@ def _publish(
     fill: Callable[[BinaryIO], object],
     result: dict[str, Any] | None = None,
 ) -> None:
-    """Write a file durably and list it; a full target stays usable."""
+    """Write a file durably and list it, with its SHA-256 unless its nodes have their digests.
+
+    A full target stays usable.
+    """
     temporary = folder.announce(name)
     try:
         with folder.open() as opened, os.fdopen(opened.create(temporary), "wb") as file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        size_bytes = (folder.path / temporary).stat().st_size
-        folder.publish(name, size_bytes, None, result=result)
+        made = folder.path / temporary
+        sha256 = None if name == PREFIX + files.NODES else _sha256(made)
+        folder.publish(name, made.stat().st_size, sha256, result=result)
     except OSError as error:
         folder.discard(temporary)
         raise TargetError(
@@ -392,13 +383,9 @@ def _publish(
         ) from error
 
 
-def _load(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file; raises ``DataError`` unless it is what was written."""
-    try:
-        with np.load(path) as table:  # which compares the CRC-32 of each
-            return dict(table)
-    except (OSError, ValueError, BadZipFile) as error:
-        raise DataError(f"{path} is not what was written ({error}); {REMEDY}") from error
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _breadth_first(index: SearchIndex, count: int) -> tuple[NDArray[np.uint32], files.Bytes]:
@@ -416,14 +403,6 @@ def _breadth_first(index: SearchIndex, count: int) -> tuple[NDArray[np.uint32], 
         ids = np.concatenate([ids, near])
         nodes = np.concatenate([nodes, files.read_nodes(index.path, layout, near)])
     return ids, _bytes_of(nodes)
-
-
-def _quantizer_of(index: SearchIndex) -> build.Quantizer:
-    return build.Quantizer(index.centroid, index.pivots, index.offsets)
-
-
-def _digest_of_codes(codes: Array, quantizer: build.Quantizer) -> str:
-    return hashlib.sha256("".join(map(digest_of, (codes, *quantizer))).encode()).hexdigest()
 
 
 def vectors_at(index: SearchIndex, ids: Array) -> Array:
