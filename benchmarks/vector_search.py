@@ -113,7 +113,7 @@ class Data:
 
     @cached_property
     def _kth(self) -> NDArray[np.float64]:
-        return nearest(self._queries, [(0, self.vectors)], CONFIG.k)[0][:, -1]
+        return nearest(self._queries, [self.vectors], CONFIG.k)[:, -1]
 
     def searched(self, job: Job) -> Figures:
         """Run a job, and compare its answers with the truth."""

@@ -201,7 +201,7 @@ class Dataset:
     def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
         """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""
         kept, found = [], []
-        for _, vectors, digests in self._blocks(context, "comparing all nodes"):
+        for vectors, digests in self._blocks(context, "comparing all nodes"):
             found.append(digests)
             kept += [] if self.is_own else [vectors.copy()]
         wrong = np.flatnonzero(np.concatenate(found) != index.digests)
@@ -222,15 +222,13 @@ class Dataset:
                 figures={"start": start, "nearest": nearest},
             )
 
-    def _blocks(
-        self, context: RunContext, task: str
-    ) -> Iterator[tuple[int, Array, NDArray[np.uint64]]]:
-        """Yield the first number, vectors and digests of blocks of nodes on the drive."""
+    def _blocks(self, context: RunContext, task: str) -> Iterator[tuple[Array, NDArray[np.uint64]]]:
+        """Yield the vectors and digests of blocks of nodes on the drive."""
         evict([self.path])
         context.progress.begin(task, read_bytes=self.layout.file_bytes)
-        for first, nodes in files.node_blocks(self.path, self.layout):
+        for _, nodes in files.node_blocks(self.path, self.layout):
             context.progress.advance(read_bytes=nodes.nbytes)
-            yield first, nodes["vector"], build.node_sums(_bytes_of(nodes))
+            yield nodes["vector"], build.node_sums(_bytes_of(nodes))
         context.progress.end()
 
     def _formed(self, config: Config) -> Config:
@@ -330,13 +328,13 @@ class Dataset:
         index, queries, k = files.load_index(self.prefix), self._queries(), self._config.k
         seen: list[NDArray[np.uint64]] = []
 
-        def blocks() -> Iterator[tuple[int, Array]]:
-            for first, vectors, digests in self._blocks(context, "finding true neighbours"):
+        def blocks() -> Iterator[Array]:
+            for vectors, digests in self._blocks(context, "finding true neighbours"):
                 seen.append(digests)
-                yield first, vectors
+                yield vectors
 
         most = min(max(k, truth.NEIGHBOURS), index.layout.count)
-        distances, _ = truth.nearest(queries, blocks(), most)
+        distances = truth.nearest(queries, blocks(), most)
         if self.is_own:
             _publish(folder, DIGESTS, partial(np.save, arr=np.concatenate(seen)))
         kth = distances[:, k - 1]

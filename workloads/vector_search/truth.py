@@ -28,17 +28,14 @@ _EPSILON = 2.0**-24
 Array = NDArray[Any]
 
 
-def nearest(
-    queries: Array, blocks: Iterable[tuple[int, Array]], k: int
-) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Return the distances to the ``k`` nearest vectors, rising, and their ids, (queries, k).
+def nearest(queries: Array, blocks: Iterable[Array], k: int) -> NDArray[np.float64]:
+    """Return the distances to the ``k`` nearest vectors of all blocks, rising, (queries, k).
 
-    Blocks are the number of their first vector, and vectors; there must be ``k`` or more.
+    There must be ``k`` vectors or more.
     """
     best = np.full((len(queries), k), np.inf)
-    ids = np.zeros((len(queries), k), np.uint32)
     centre: Array | None = None
-    for first, block in blocks:
+    for block in blocks:
         if centre is None:
             centre = block.mean(axis=0, dtype=np.float64)
             lengths = np.linalg.norm(queries - centre, axis=1)
@@ -59,8 +56,8 @@ def nearest(
                 found = np.flatnonzero(scores >= least[:, np.newaxis].astype(np.float32))
                 pairs = divmod(found, len(tile))
                 apart = distances(queries[rows], tile, *pairs)
-                _merge(best[rows], ids[rows], pairs[0], apart, first + start + pairs[1])
-    return best, ids
+                _merge(best[rows], pairs[0], apart)
+    return best
 
 
 def distances(queries: Array, vectors: Array, rows: Array, columns: Array) -> Array:
@@ -122,15 +119,11 @@ def digest(queries: Array, kth: NDArray[np.float64]) -> str:
     return hashlib.sha256(queries.tobytes() + kth.astype("<f8").tobytes()).hexdigest()
 
 
-def _merge(best: Array, ids: Array, rows: Array, apart: Array, new: Array) -> None:
-    """Put new distances, by rising row, among the best ones of their rows; earlier ids first."""
+def _merge(best: Array, rows: Array, apart: Array) -> None:
+    """Put new distances, by rising row, among the best ones of their rows."""
     touched, starts, counts = np.unique(rows, return_index=True, return_counts=True)
     added = np.full((len(touched), counts.max(initial=0)), np.inf)
-    numbers = np.zeros(added.shape, np.uint32)
     lines = np.repeat(np.arange(len(touched)), counts)
-    places = lines, np.arange(len(rows)) - starts[lines]
-    added[places], numbers[places] = apart, new
-    apart, new = np.hstack([best[touched], added]), np.hstack([ids[touched], numbers])
-    order = np.argsort(apart, axis=1, kind="stable")[:, : best.shape[1]]
-    best[touched] = np.take_along_axis(apart, order, axis=1)
-    ids[touched] = np.take_along_axis(new, order, axis=1)
+    added[lines, np.arange(len(rows)) - starts[lines]] = apart
+    every = np.sort(np.hstack([best[touched], added]), axis=1)
+    best[touched] = every[:, : best.shape[1]]

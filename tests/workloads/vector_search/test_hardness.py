@@ -32,7 +32,7 @@ class Drawn:
     def __init__(self) -> None:
         self.vectors = np.concatenate([*mixture(DEFAULTS, SEED, COUNT)])
         self.queries = np.concatenate([*mixture(DEFAULTS, SEED, ASKED, QUERIES)])
-        self.distances, _ = nearest(self.queries, [(0, self.vectors)], 100)
+        self.distances = nearest(self.queries, [self.vectors], 100)
         self.quantizer = build.train_codes(
             self.vectors[:5000], DEFAULTS.pq_bytes, seed=SEED, threads=2
         )
