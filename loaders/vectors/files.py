@@ -185,8 +185,8 @@ def read_nodes(path: Path, layout: NodeLayout, nodes: Array) -> Array:
     return found
 
 
-def node_blocks(path: Path, layout: NodeLayout) -> Iterator[tuple[int, Array]]:
-    """Yield all nodes by blocks: the number of the first one, and nodes (n,) of ``layout.node``.
+def node_blocks(path: Path, layout: NodeLayout) -> Iterator[Array]:
+    """Yield all nodes by blocks (n,) of ``layout.node``.
 
     Raises:
         DataError: the file is cut short, or a node can't be one of this index.
@@ -203,7 +203,7 @@ def node_blocks(path: Path, layout: NodeLayout) -> Iterator[tuple[int, Array]]:
                 limit = f"{layout.degree} below {layout.count}, or numbers that are not finite"
                 fault = f"has node {first + row} with {edges} neighbours {to}, not {limit}"
                 _require(False, path, fault)
-            yield first, found
+            yield found
 
 
 def _memory(layout: NodeLayout) -> tuple[Bytes, int]:

@@ -98,7 +98,11 @@ class EngineSearcher:
         traces: bool = False,
     ) -> SearchResult:
         """Answer queries, or follow a walk; see ``Searcher.search``. An interrupt ends it."""
-        trace = queries.walk.trace if queries.walk else self._new_trace(queries) if traces else None
+        trace = queries.walk.trace if queries.walk else None
+        if traces and queries.vectors is not None:
+            count = len(queries.vectors)
+            nodes = np.full((count, 4 * self._plan.search_list + 64), NO_NODE, np.uint32)
+            trace = Trace(nodes=nodes, compute_ns=np.zeros(count, np.uint64))
         run, kept = self._run_of(queries, trace)
         results = (struct("wl_search_result") * self._plan.threads)()
         stop, seen = ctypes.c_uint32(), 0
@@ -133,11 +137,6 @@ class EngineSearcher:
         if self._file >= 0:
             os.close(self._file)
         self._file, self._arrays = -1, {}
-
-    def _new_trace(self, queries: Queries) -> Trace:
-        count = 0 if queries.vectors is None else len(queries.vectors)
-        nodes = np.full((count, 4 * self._plan.search_list + 64), NO_NODE, np.uint32)
-        return Trace(nodes=nodes, compute_ns=np.zeros(count, np.uint64))
 
     def _run_of(
         self, queries: Queries, trace: Trace | None

@@ -38,10 +38,8 @@ class VectorFile:
             raise DataError(f"{path} does not exist, or is not a file of vectors; give its path")
         size_bytes, head = path.stat().st_size, np.fromfile(path, "<u4", 2).tolist()
         self.dim = head[not self._has_dims] if len(head) > 1 else 0
-        number_bytes = self.dim * self.vector_type.dtype.itemsize
-        self._start, self._row_bytes = (
-            (0, number_bytes + 4) if self._has_dims else (8, number_bytes)
-        )
+        self._start = 0 if self._has_dims else 8
+        self._row_bytes = self.dim * self.vector_type.dtype.itemsize + 4 * self._has_dims
         self.count, rest = divmod(size_bytes - self._start, self._row_bytes or 1)
         if rest or not self.dim or not self.count or not (self._has_dims or self.count == head[0]):
             stated = "" if self._has_dims else f"{head[:1]} "

@@ -120,7 +120,12 @@ class Config:
                 f"{', '.join(FORMATS)}"
             )
         if self.graph is Graph.walk:
-            self._check_walk()
+            for name, unset in (("source", None), ("queries", None), ("cache_nodes", 0)):
+                if (value := getattr(self, name)) != unset:
+                    raise ConfigError(
+                        f"workload.{name}={value} has no meaning with workload.graph=walk, which "
+                        "replays the reads of a search of drawn vectors"
+                    )
         elif self.vectors is None and self.source is None:
             raise ConfigError(
                 "workload.vectors=null is 80 % of the file system, which only workload.graph=walk "
@@ -170,12 +175,3 @@ class Config:
                 f"{self.inflight_per_thread}"
             )
         return int(self.inflight_per_thread)
-
-    def _check_walk(self) -> None:
-        for name, unset in (("source", None), ("queries", None), ("cache_nodes", 0)):
-            value = getattr(self, name)
-            if value != unset:
-                raise ConfigError(
-                    f"workload.{name}={value} has no meaning with workload.graph=walk, which "
-                    "replays the reads of a search of drawn vectors"
-                )

@@ -226,7 +226,7 @@ class Dataset:
         """Yield the vectors and digests of blocks of nodes on the drive."""
         evict([self.path])
         context.progress.begin(task, read_bytes=self.layout.file_bytes)
-        for _, nodes in files.node_blocks(self.path, self.layout):
+        for nodes in files.node_blocks(self.path, self.layout):
             context.progress.advance(read_bytes=nodes.nbytes)
             yield nodes["vector"], build.node_sums(_bytes_of(nodes))
         context.progress.end()
