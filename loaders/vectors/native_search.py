@@ -166,7 +166,6 @@ class EngineSearcher:
         run = setup_of(
             "wl_search_run",
             query_count=count,
-            first=queries.first,
             most=_U64_MAX if queries.most is None else queries.most,
             duration_ns=int(min(queries.duration_s, _LONGEST_S) * NS_PER_S),
             seed=queries.seed & _U64_MAX,

@@ -94,7 +94,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Queries:
-    """What is asked: ``vectors`` (n, dim) float32, in turn from number ``first``; or a walk.
+    """What is asked: ``vectors`` (n, dim) float32, in turn from the first one on; or a walk.
 
     At most ``most`` queries are started, and none after ``duration_s``: those that are in flight
     then end after their round, and are cut off. With ``arrivals_s`` (most,), query i arrives so
@@ -103,7 +103,6 @@ class Queries:
 
     vectors: NDArray[np.float32] | None = None
     walk: Walk | None = None
-    first: int = 0
     most: int | None = None
     duration_s: float = float("inf")
     arrivals_s: NDArray[np.float64] | None = None

@@ -356,7 +356,7 @@ static uint64_t begin_queries(search_thread *own) {
         if (due_ns > now_ns)
             return due_ns;
         search_query *query = &own->queries[own->free[--own->free_count]];
-        query->number = run->first + own->held;
+        query->number = own->held;
         query->index = (uint32_t)(query->number % run->query_count);
         query->from_ns = due_ns;
         query->count = query->traced = 0;

@@ -40,11 +40,11 @@ typedef struct {
     const uint64_t *digests;     /* wl_sum of node_bytes, by node; NULL: none are compared */
 } wl_search_setup;
 
-/* Queries are asked in the order first, first + 1, ... modulo query_count. */
+/* Queries are asked in the order 0, 1, ... modulo query_count. */
 typedef struct {
     uint32_t struct_bytes; /* sizeof(wl_search_run) */
     uint32_t query_count;
-    uint64_t first, most;   /* at most so many are started */
+    uint64_t most;          /* at most so many are started */
     uint64_t duration_ns;   /* up to 2^63; then none is started, and each ends after its round */
     const float *queries;   /* query_count x dim */
     const uint64_t *due_ns; /* of `most` arrivals since the start, rising; NULL: a closed loop */
