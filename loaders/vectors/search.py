@@ -94,14 +94,14 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Queries:
-    """What is asked: ``vectors`` (n, dim) float32, in turn from the first one on; or a walk.
+    """What is asked: ``vectors`` (n, dim), in turn from the first one on; or a walk.
 
     At most ``most`` queries are started, and none after ``duration_s``: those that are in flight
     then end after their round, and are cut off. With ``arrivals_s`` (most,), query i arrives so
     long after the start; else a thread asks the next one when it has room.
     """
 
-    vectors: NDArray[np.float32] | None = None
+    vectors: NDArray[np.float32] | NDArray[np.uint8] | None = None
     walk: Walk | None = None
     most: int | None = None
     duration_s: float = float("inf")

@@ -149,7 +149,7 @@ class VectorSearch:
         """
         config, loader, file = self.config, self._loader, self._file
         index, asked = self._data.load()
-        queries, count = search.Queries(vectors=asked.queries.astype(np.float32)), len(asked.kth)
+        queries, count = search.Queries(vectors=asked.queries), len(asked.kth)
         if file:
             context.progress.begin("tracing a search")
             with (
@@ -281,8 +281,7 @@ class VectorSearch:
         context.progress.begin("checking the answers")
         with context.phase("answers", timed=False) as phase:
             if left.size:
-                again = asked.queries[left].astype(np.float32)
-                queries = search.Queries(vectors=again, most=len(left))
+                queries = search.Queries(vectors=asked.queries[left], most=len(left))
                 ids[left] = searcher.search(queries, _counting(phase)).answers
             exact = hits(ids, partial(vectors_at, index), asked.queries, asked.kth)
         return facts.Answers(
