@@ -32,6 +32,7 @@ from wattload.loaders.vectors.layout import (
     MAX_DEGREE,
     MAX_NODE_BYTES,
     MAX_NODES,
+    MAX_NUMBER,
     SECTOR_BYTES,
     NodeLayout,
     VectorType,
@@ -200,7 +201,7 @@ def node_blocks(path: Path, layout: NodeLayout) -> Iterator[Array]:
             found = nodes[places]
             for row in np.flatnonzero(_wrong(found, layout))[:1].tolist():
                 edges, to = found["edges"][row], found["neighbours"][row, :8].tolist()
-                limit = f"{layout.degree} below {layout.count}, or numbers that are not finite"
+                limit = f"{layout.degree} below {layout.count}, or numbers not finite or above 1e15"
                 fault = f"has node {first + row} with {edges} neighbours {to}, not {limit}"
                 _require(False, path, fault)
             yield found
@@ -225,8 +226,8 @@ def _wrong(nodes: Array, layout: NodeLayout) -> Array:
     """Return of each node whether it can't be one of the index."""
     used = np.arange(layout.degree) < nodes["edges"][:, np.newaxis]
     outside = (used & (nodes["neighbours"] >= layout.count)).any(axis=1)
-    unusual = (nodes["edges"] > layout.degree) | ~np.isfinite(nodes["vector"]).all(axis=1)
-    return np.asarray(outside | unusual)
+    unusual = ~(np.abs(nodes["vector"]) <= MAX_NUMBER).all(axis=1)
+    return np.asarray(outside | unusual | (nodes["edges"] > layout.degree))
 
 
 def _read_pivots(prefix: Path | str) -> tuple[Array, Array, Array]:

@@ -16,6 +16,8 @@ SECTOR_BYTES = 4096
 MAX_DEGREE = 512
 MAX_NODE_BYTES = 4 * SECTOR_BYTES
 MAX_NODES = (1 << 31) - 1
+MAX_NUMBER = 1e15
+"""Squares of larger numbers of a vector could add up to more than float32 has."""
 
 
 class VectorType(Enum):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import DataError
-from wattload.loaders.vectors.layout import VectorType
+from wattload.loaders.vectors.layout import MAX_NUMBER, VectorType
 
 FORMATS = {
     ".fvecs": (VectorType.f32, True),
@@ -42,7 +42,7 @@ class VectorFile:
         self._row_bytes = self.dim * self.vector_type.dtype.itemsize + 4 * self._has_dims
         self.count, rest = divmod(size_bytes - self._start, self._row_bytes or 1)
         if rest or not self.dim or not self.count or not (self._has_dims or self.count == head[0]):
-            stated = "" if self._has_dims else f"{head[:1]} "
+            stated = "" if self._has_dims or not head else f"{head[0]} "
             raise DataError(
                 f"{path} has {size_bytes} bytes, which are not {stated}vectors of {self.dim} "
                 f"{self.vector_type.value}; copy it again, or correct its suffix"
@@ -52,7 +52,7 @@ class VectorFile:
         """Return vectors first to before first + count, shape (count, dim).
 
         Raises:
-            DataError: a vector has another dim or is not finite, or the file became shorter.
+            DataError: a vector has another dim, NaN or too large a number, or the file is cut.
         """
         offset, size_bytes = self._start + first * self._row_bytes, count * self._row_bytes
         rows = np.fromfile(self.path, np.uint8, size_bytes, offset=offset)
@@ -68,8 +68,9 @@ class VectorFile:
                 )
             rows = rows[:, 4:]
         vectors = np.ascontiguousarray(rows).view(self.vector_type.dtype)
-        for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))[:1].tolist():
+        for row in np.flatnonzero(~(np.abs(vectors) <= MAX_NUMBER).all(axis=1))[:1].tolist():
             raise DataError(
-                f"{self.path} has NaN or infinity in vector {first + row}; remove such vectors"
+                f"{self.path} has NaN or a number above {MAX_NUMBER:g} in vector {first + row}; "
+                "remove such vectors"
             )
         return vectors

@@ -19,6 +19,7 @@ from wattload.results.vector_search.facts import Arrivals, Graph, Metric
 
 AUTO = "auto"
 MAX_BEAM = 128
+LEAST_QUERIES = 100
 MAX_INFLIGHT = 256
 
 
@@ -76,7 +77,7 @@ class Config:
         "File of queries (.fvecs, .bvecs, .fbin, .u8bin).",
         unset="drawn as the vectors, or those of the source behind the vectors",
     )
-    query_count: int = setting(10000, "Queries, asked in turn.", least=100, most=1 << 20)
+    query_count: int = setting(10000, "Queries, asked in turn.", least=LEAST_QUERIES, most=1 << 20)
     planted_noise: float | None = setting(
         None,
         "Queries are stored vectors with noise of this share of a vector's length.",

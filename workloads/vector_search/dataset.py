@@ -35,7 +35,7 @@ from wattload.loaders.vectors.search import SearchIndex
 from wattload.loaders.vectors.vector_files import FORMATS, VectorFile
 from wattload.results.vector_search.facts import BUILD, Build, Data, Metric
 from wattload.workloads.vector_search import mixture, truth
-from wattload.workloads.vector_search.config import Config
+from wattload.workloads.vector_search.config import LEAST_QUERIES, Config
 
 WORKLOAD = "vector_search"
 BUILDER = 2
@@ -70,6 +70,8 @@ class Dataset:
         if self.is_own:
             self.layout, _ = files.read_layout(str(config.source))
             parts = {suffix: Path(f"{config.source}{suffix}") for suffix in files.SEARCHED}
+            for path in parts.values():
+                _require(path.is_file(), f"{path} does not exist; copy all files of the index")
             self.parameters = {suffix: _identity(path) for suffix, path in parts.items()}
             _require(
                 parts[files.NODES].stat().st_dev == target.path.stat().st_dev,
@@ -80,6 +82,14 @@ class Dataset:
                 config.queries or config.planted_noise is not None,
                 f"workload.source={config.source} is an index, from which no queries are held out; "
                 "set workload.queries=FILE or workload.planted_noise",
+            )
+            some = np.arange(min(64, self.layout.count))
+            nodes = files.read_nodes(parts[files.NODES], self.layout, some)
+            lengths = np.linalg.norm(nodes["vector"].astype(np.float64), axis=1)
+            _require(
+                config.metric is Metric.l2 or np.allclose(lengths, 1, atol=0.01),
+                f"workload.metric={config.metric.value} needs an index of vectors of length 1, and "
+                f"{config.source} has one of {lengths[0]:.4g}; build it for this metric, or set l2",
             )
         else:
             config = self._formed(config)
@@ -94,8 +104,14 @@ class Dataset:
         self.key = str(marker_of(WORKLOAD, self.parameters, seed)["key"])
         self._folder = target.data_folder / self.key
         self.prefix = str(config.source if self.is_own else self._folder / PREFIX)
-        self.path = Path(self.prefix + files.NODES)
+        self.path = Path(self.prefix + files.NODES).resolve()
         self._query_file = VectorFile(Path(config.queries)) if config.queries else None
+        asked_count = self._query_file.count if self._query_file else LEAST_QUERIES
+        _require(
+            asked_count >= LEAST_QUERIES,
+            f"workload.queries={config.queries} has {asked_count} queries, too few for a recall; "
+            f"use {LEAST_QUERIES} or more",
+        )
         form = self.layout.dim - (config.metric is Metric.ip), self.layout.vector_type
         found = (self._query_file.dim, self._query_file.vector_type) if self._query_file else form
         _require(
@@ -196,7 +212,7 @@ class Dataset:
         data = Data.model_validate(folder.entries[self._truth].result)
         with np.load(self._folder / self._truth) as found:
             asked = Asked(found["queries"], found["kth"], data)
-        return replace(index, cached=ids, cached_nodes=nodes), asked
+        return replace(index, path=self.path, cached=ids, cached_nodes=nodes), asked
 
     def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
         """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""

@@ -302,7 +302,7 @@ NODE = 100
 BAD_NODES = {
     "too-many-neighbours": (32 * 4, "I", 9, "9 neighbours"),
     "a-neighbour-outside": (32 * 4 + 4, "I", 103, r"\[103"),
-    "a-number-of-nan": (4, "f", np.nan, "not finite"),
+    "a-number-of-nan": (4, "f", np.nan, "numbers not finite"),
 }
 
 

@@ -229,7 +229,7 @@ def test_a_vector_with_nan_is_named(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).standard_normal((400, 16), np.float32)
     vectors[77, 3] = np.nan
     source = write_fvecs(tmp_path / "some.fvecs", vectors)
-    with pytest.raises(DataError, match=r"some\.fvecs has NaN or infinity in vector 77"):
+    with pytest.raises(DataError, match=r"\.fvecs has NaN or a number above 1e\+15 in vector 77"):
         made(tmp_path, config(source=source))
 
 
@@ -237,6 +237,29 @@ def test_queries_of_another_form_are_refused(tmp_path: Path) -> None:
     queries = write_fvecs(tmp_path / "asked.fvecs", np.ones((100, 31), np.float32))
     with pytest.raises(ConfigError, match=r"has vectors of 31 f32 numbers, and the index has 32 f"):
         planned(context_at(tmp_path), config(queries=queries))
+
+
+def test_few_queries_are_refused(tmp_path: Path) -> None:
+    queries = write_fvecs(tmp_path / "asked.fvecs", np.ones((99, 32), np.float32))
+    with pytest.raises(ConfigError, match=r"has 99 queries, too few for a recall; use 100 or more"):
+        planned(context_at(tmp_path), config(queries=queries))
+
+
+def test_vectors_whose_distances_overflow_are_refused(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).standard_normal((400, 16), np.float32) * np.float32(1e30)
+    with pytest.raises(DataError, match=r"has NaN or a number above 1e\+15 in vector 0; remove"):
+        made(tmp_path, config(source=write_fvecs(tmp_path / "some.fvecs", vectors)))
+
+
+def test_an_index_of_ones_own_is_whole_and_of_the_metric(tmp_path: Path) -> None:
+    made(tmp_path, config())
+    prefix = str(nodes_file(tmp_path)).removesuffix(NODES)
+    settings = {"source": prefix, "planted_noise": 0.1}
+    with pytest.raises(ConfigError, match=r"metric=cosine needs an index of vectors of length 1"):
+        planned(context_at(tmp_path), config(**settings, metric=Metric.cosine))
+    Path(prefix + CODES).unlink()
+    with pytest.raises(ConfigError, match=r"compressed\.bin does not exist; copy all files of"):
+        planned(context_at(tmp_path), config(**settings))
 
 
 def test_an_index_on_another_file_system_is_refused(tmp_path: Path) -> None:

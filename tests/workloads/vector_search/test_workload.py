@@ -148,6 +148,9 @@ def test_an_index_of_ones_own_is_searched_where_it_is(tmp_path: Path) -> None:
     target.mkdir()
     for suffix in (NODES, PIVOTS, CODES):
         shutil.move(f"{folder / 'index'}{suffix}", f"{prefix}{suffix}")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(f"{prefix}{NODES}", tmp_path / "elsewhere")
+    Path(f"{prefix}{NODES}").symlink_to(tmp_path / "elsewhere" / f"own{NODES}")
     [asked] = folder.glob("queries-*")
     queries = write_fvecs(tmp_path / "asked.fvecs", np.load(asked)["queries"])
     run = made(target, config(source=str(prefix), queries=queries, vectors=None))
