@@ -41,10 +41,6 @@ class NodeLayout:
     degree: int
 
     @property
-    def vector_bytes(self) -> int:
-        return self.dim * self.vector_type.dtype.itemsize
-
-    @property
     def node(self) -> np.dtype[np.void]:
         """A node as numpy has it; ``neighbours`` beyond ``edges`` have no meaning."""
         vector = ("vector", self.vector_type.dtype, (self.dim,))
@@ -52,7 +48,7 @@ class NodeLayout:
 
     @property
     def node_bytes(self) -> int:
-        return self.vector_bytes + 4 * (self.degree + 1)
+        return self.dim * self.vector_type.dtype.itemsize + 4 * (self.degree + 1)
 
     @property
     def nodes_per_sector(self) -> int:

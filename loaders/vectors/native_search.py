@@ -28,16 +28,13 @@ BY_RING, BY_PREAD = constants()["WL_BY_RING"], constants()["WL_BY_PREAD"]
 BY_MAPPING = constants()["WL_BY_MAPPING"]
 INFLIGHT_LIMIT = constants()["WL_SEARCH_INFLIGHT"]
 NO_NODE = constants()["WL_NO_NODE"]
-_ROUND_END = np.uint32(constants()["WL_ROUND_END"])
+ROUND_END = np.uint32(constants()["WL_ROUND_END"])
 _SLICE_S = 0.05
 _LONGEST_S = 1e9
 _U64_MAX = (1 << 64) - 1
 _OF_PLAN = ("threads", "inflight_per_thread", "search_list", "beam", "k", "check_every")
 _OF_LAYOUT = ("dim", "degree", "node_bytes", "nodes_per_sector", "read_bytes")
-_OF_INDEX = (
-    *("centroid", "offsets", "codes", "medoids", "medoid_vectors"),
-    *("cached_nodes", "digests"),
-)
+_OF_INDEX = ("centroid", "offsets", "codes", "medoids", "medoid_vectors", "cached_nodes", "digests")
 _COUNTS = (
     *("queries", "cut", "rounds", "expanded", "cached", "reads", "read_bytes"),
     *("compared", "wrong"),
@@ -154,7 +151,7 @@ class EngineSearcher:
             kept |= {"trace": trace.nodes, "compute_ns": trace.compute_ns}
             plain["trace_stride"] = trace.nodes.shape[1]
         if walk is not None:
-            ends = (walk.trace.nodes != NO_NODE) & (walk.trace.nodes >= _ROUND_END)
+            ends = (walk.trace.nodes != NO_NODE) & (walk.trace.nodes >= ROUND_END)
             rounds = np.maximum(ends.sum(1, dtype=np.uint64), 1)
             kept |= {"hot": walk.hot, "compute_ns": walk.trace.compute_ns // rounds}
             plain |= {"is_walk": 1, "walk_nodes": walk.nodes, "spread": walk.spread}

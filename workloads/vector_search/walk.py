@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from wattload.core.io import Stamps
 from wattload.core.storage.targets import Target
 from wattload.loaders.data.stamped_files import StampedFile, StampedFiles, key_of, nonce_of
-from wattload.loaders.engine.header import constants
 from wattload.loaders.vectors.layout import MAX_NODES, SECTOR_BYTES, NodeLayout
-from wattload.loaders.vectors.native_search import NO_NODE
+from wattload.loaders.vectors.native_search import NO_NODE, ROUND_END
 from wattload.loaders.vectors.search import Trace, Walk
 from wattload.results.vector_search.facts import Graph
 from wattload.workloads.vector_search.config import Config
@@ -81,6 +80,6 @@ def hot_nodes(trace: Trace, count: int) -> NDArray[np.uint8]:
 
     The bit of node v is bit v % 8 of byte v // 8.
     """
-    expanded = trace.nodes[trace.nodes != NO_NODE] & ~np.uint32(constants()["WL_ROUND_END"])
+    expanded = trace.nodes[trace.nodes != NO_NODE] & ~ROUND_END
     visits = np.bincount(expanded, minlength=count)
     return np.packbits(visits > HOT_SHARE * len(trace.nodes), bitorder="little")

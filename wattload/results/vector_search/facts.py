@@ -50,11 +50,8 @@ class VectorSettings(Settings):
     search_list: int
     beam: int
     k: int
-    cache_nodes: int
-    arrivals: Arrivals
     query_rate: float | None
     duration_s: float
-    graph: Graph
 
 
 class Index(Frozen):
