@@ -57,7 +57,7 @@ EXAMPLE_POWER = (
     "power.idle_after_s=6",
 )
 LISTS = {
-    "curve": ("workload.search_list=20,24,30,60",),
+    "curve": ("workload.search_list=20,24,28,60",),
     "pairs": ("workload.search_list=40", "interleave=abba", "repeat=6"),
 }
 COUNTS = {"curve": 8, "pairs": 12}
