@@ -49,7 +49,10 @@ class EngineSearcher:
     ) -> None:
         """Open the file, and map it for ``BY_MAPPING``, with an advice of ``mmap.MADV_*``.
 
-        Raises as ``VectorSearchConfig.searcher``.
+        Raises:
+            DataError: the file is shorter than its layout.
+            OSError: the file can't be opened.
+            TargetError: its file system has no O_DIRECT.
         """
         layout = index.layout
         self._plan, self._path, self._layout = plan, path, layout
@@ -123,6 +126,7 @@ class EngineSearcher:
             **{name: sum(getattr(each, name) for each in results) for name in _COUNTS},
             wrong_node=next((each.wrong_node for each in results if each.wrong), 0),
             cpu_s=sum(each.cpu_ns for each in results) / NS_PER_S,
+            late_s=max(each.late_ns for each in results) / NS_PER_S,
             latency=reduce(
                 Histogram.merged, (library.histogram_of(each.latencies) for each in results)
             ),
@@ -178,10 +182,7 @@ def _addresses(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
 
 def _open_file(index: SearchIndex, *, direct: bool) -> int:
     try:
-        if direct:
-            file = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-        else:
-            file = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise

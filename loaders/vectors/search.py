@@ -116,8 +116,9 @@ class SearchResult:
     ``queries`` ended in it, ``cut`` were cut off by its end; rounds, nodes and reads are of both.
     ``expanded`` nodes were read or ``cached``. Of ``compared`` nodes ``wrong`` had another digest,
     the first of them ``wrong_node``. ``latency`` is from the start of a query to its answer, with
-    arrivals from when it was due. ``answers`` (queries, k) uint32 are the ids that were found,
-    nearest first, ``WL_NO_NODE`` where there are fewer, or where a query was not answered.
+    arrivals from when it was due; ``late_s`` is the longest time from an arrival to its start.
+    ``answers`` (queries, k) uint32 are the ids that were found, nearest first, ``WL_NO_NODE`` where
+    there are fewer, or where a query was not answered. ``trace`` if it was asked for.
     """
 
     start_ns: int
@@ -133,6 +134,7 @@ class SearchResult:
     wrong: int
     wrong_node: int
     cpu_s: float
+    late_s: float
     latency: Histogram
     answers: NDArray[np.uint32]
     trace: Trace | None = None

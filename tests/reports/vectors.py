@@ -96,6 +96,7 @@ def _pass(made: Search, phase: str, queries: int, cut: int) -> dict[str, Any]:
         "wrong": 0,
         "cpu_s": made.cpu_share * threads * SECONDS[phase],
         "latency": latency.model_dump(),
+        "late_s": 0.001 if made.query_rate else 0.0,
     }
 
 
@@ -125,7 +126,7 @@ def _facts(made: Search) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "index": {
             "vectors": 200_000, "dim": 128, "dtype": "f32", "degree": 64, "build_list": 128,
-            "read_bytes": 4096, "pq_bytes": 32,
+            "node_bytes": 772, "read_bytes": 4096, "file_bytes": 163_844_096, "pq_bytes": 32,
             "memory_bytes": memory, "digest": made.index_digest,
         },
         "data": {
@@ -137,7 +138,7 @@ def _facts(made: Search) -> dict[str, Any]:
             "peak_memory_bytes": 400_000_000,
         } if made.is_built and not made.is_walk else None,
         "passes": passes,
-        "answers": {"hits": hits(recall), "digest": f"{made.search_list:064x}"},
+        "answers": {"hits": hits(recall), "short": 0, "digest": f"{made.search_list:064x}"},
         "threads": 2,
         "inflight_per_thread": 16 if made.reads_directly else 1,
         "tried": [],
@@ -161,7 +162,7 @@ def _record(made: Search, base: RunRecord) -> RunRecord:
     counters = []
     for phase in phases:
         own = passes.get(phase, {"read_bytes": 0, "reads": 0})
-        written = 163_844_096 if phase == BUILD else 0
+        written = facts["index"]["file_bytes"] if phase == BUILD else 0
         read, cpu_s = round(made.moved * own["read_bytes"]), 2 * made.cpu_share * SECONDS[phase]
         spans.append(
             timed_span(phase, start_ns, SECONDS[phase], read_bytes=read, written_bytes=written,

@@ -53,6 +53,9 @@ SPARE_BYTES = 256 * MIB
 """Memory for blocks of vectors and for Python."""
 
 
+_SHAPE = ("dim", "degree", "node_bytes", "read_bytes", "file_bytes")
+
+
 class VectorSearch:
     """Queries to an index whose nodes are on a drive, or the reads of such queries.
 
@@ -286,6 +289,7 @@ class VectorSearch:
             exact = hits(ids, partial(vectors_at, index), asked.queries, asked.kth)
         return facts.Answers(
             hits=tuple(np.bincount(exact[ids[:, 0] != NO_NODE], minlength=k + 1).tolist()),
+            short=int((ids == NO_NODE).any(axis=1).sum()),
             digest=digest_of(ids.astype("<u4")),
         )
 
@@ -293,11 +297,9 @@ class VectorSearch:
         layout, data, file = index.layout, self._data, self._file
         return facts.Index(
             vectors=layout.count,
-            dim=layout.dim,
             dtype=layout.vector_type.value,
-            degree=layout.degree,
             build_list=None if data.is_own else self.config.build_list,
-            read_bytes=layout.read_bytes,
+            **{name: getattr(layout, name) for name in _SHAPE},
             pq_bytes=0 if file else index.codes.shape[1],
             memory_bytes=memory if file else data.held_bytes | memory,
             digest=hashlib.sha256(str(layout).encode()).hexdigest()

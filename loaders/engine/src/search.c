@@ -355,6 +355,8 @@ static uint64_t begin_queries(search_thread *own) {
             break;
         if (due_ns > now_ns)
             return due_ns;
+        if (now_ns - due_ns > own->result->late_ns)
+            own->result->late_ns = now_ns - due_ns;
         search_query *query = &own->queries[own->free[--own->free_count]];
         query->number = own->held;
         query->index = (uint32_t)(query->number % run->query_count);

@@ -71,6 +71,7 @@ typedef struct {
     uint64_t rounds, expanded, cached, read_bytes; /* of both; rounds with reads */
     uint64_t compared, wrong, wrong_node; /* delivered nodes; the first wrong one */
     uint64_t cpu_ns;
+    uint64_t late_ns; /* the longest time from an arrival to its start */
     wl_latencies latencies; /* from the start of a query, or from its arrival, to its answer */
 } wl_search_result;
 

@@ -44,7 +44,7 @@ def test_a_clean_run_passes_every_check(
 
 
 def answers(queries: int) -> dict[str, Any]:
-    return {"answers": {"hits": [*[0] * 10, queries], "digest": ""}}
+    return {"answers": {"hits": [*[0] * 10, queries], "short": 0, "digest": ""}}
 
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {

@@ -46,14 +46,14 @@ def test_a_pass_has_its_own_rate() -> None:
 
 
 def test_recall_is_the_mean_share_of_true_neighbours() -> None:
-    answers = {"hits": [1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 7], "digest": ""}
+    answers = {"hits": [1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 7], "short": 0, "digest": ""}
     assert recall(run(facts={"answers": answers})) == pytest.approx((2 * 5 + 7 * 10) / 100)
 
 
 def test_the_interval_is_that_of_resampled_queries() -> None:
     """Half of 10,000 queries with all and half with none: the mean varies by 0.005."""
     half = [QUERIES // 2, *[0] * (K - 1), QUERIES // 2]
-    found = run(facts={"answers": {"hits": half, "digest": ""}})
+    found = run(facts={"answers": {"hits": half, "short": 0, "digest": ""}})
     low, high = recall_interval(found) or (0.0, 0.0)
     assert low == pytest.approx(0.5 - 1.96 * 0.005, abs=6e-4)
     assert high == pytest.approx(0.5 + 1.96 * 0.005, abs=6e-4)
@@ -63,7 +63,7 @@ def test_the_interval_is_that_of_resampled_queries() -> None:
 def test_fewer_queries_have_a_wider_interval() -> None:
     def width(scale: int) -> float:
         few = [count // scale for count in hits(0.9)]
-        answers = {"hits": few, "digest": ""}
+        answers = {"hits": few, "short": 0, "digest": ""}
         low, high = recall_interval(run(facts={"answers": answers})) or (0.0, 0.0)
         return high - low
 

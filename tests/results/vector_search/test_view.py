@@ -208,6 +208,8 @@ def test_memory_is_listed_by_part_and_only_own_builds_are_shown() -> None:
     assert memory.columns[-1] == "#cached nodes"
     assert cells(memory.rows[-1])[1:] == [
         "320",
+        "772 B",
+        "164 MB",
         "6.40 MB",
         "131 kB",
         "1.60 MB",

@@ -82,6 +82,7 @@ def test_what_is_counted_is_what_moved(
     assert facts.data is not None
     assert facts.answers is not None
     assert facts.data.queries == sum(facts.answers.hits) == sum(facts.data.code_order_hits) == 100
+    assert facts.answers.short == 0
     assert [check.verdict for check in run.checks] == ["pass"] * 3
     assert {check.name for check in run.checks} == {"cold_cache", "stored_nodes", "medoid"}
     assert facts.drive_ceiling_reads_per_s is not None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from wattload.core.record.results import Check, Verdict
+from wattload.core.units import MILLI
 from wattload.results import checks
 from wattload.results.vector_search.facts import FIRST_PASS, SEARCH, Run, VectorFacts
 from wattload.results.vector_search.figures import CHANCE, recall
@@ -48,6 +49,7 @@ def _recall(run: Run) -> Iterator[Check]:
     answered, found = sum(answers.hits), recall(run) or 0.0
     verdict = checks.passes(found >= LEAST_RECALL, "warn")
     text = f"{answered:,} of {data.queries:,} queries have answers, with a recall of {found:.4f}"
+    text += f"; {answers.short:,} have fewer than k" * bool(answers.short)
     fault = "set a larger workload.search_list or workload.pq_bytes, or use data with structure"
     yield _check("recall", verdict if answered == data.queries else "fail", text, fault)
 
@@ -64,7 +66,8 @@ def _schedule(run: Run) -> Iterator[Check]:
     due_s, spread_s = count * (count + 1) / 2 / rate, CHANCE * math.sqrt(count**3 / 3) / rate
     text = (
         f"The {count:,} arrivals that latencies count from add up to {sum_s:,.1f} s, and at "
-        f"{rate:g} a second to {due_s:,.1f} ± {spread_s:,.1f} s"
+        f"{rate:g} a second to {due_s:,.1f} ± {spread_s:,.1f} s; the latest query began "
+        f"{run.facts.passes[SEARCH].late_s / MILLI:.1f} ms after its arrival"
     )
     verdict = checks.passes(abs(sum_s - due_s) <= spread_s)
     yield _check("schedule", verdict, text, "they slid, or some were skipped", mandatory=True)

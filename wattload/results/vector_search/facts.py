@@ -62,7 +62,9 @@ class Index(Frozen):
     dtype: str = fact("f32 or u8")
     degree: int = fact("room for neighbours of a node", ge=1)
     build_list: int | None = fact("length of the list of the build; None: built elsewhere")
+    node_bytes: int = fact("a node", "B", ge=1)
     read_bytes: int = fact("a read of a node", "B", ge=1)
+    file_bytes: int = fact("size of the file of nodes", "B", ge=1)
     pq_bytes: int = fact("code of a vector; 0 in a walk, which has none", "B", ge=0)
     memory_bytes: dict[str, int] = fact("memory that the search holds, by what it is for", "B")
     digest: str = fact("SHA-256 of the digests of all nodes; of a walk, of its parameters")
@@ -106,6 +108,7 @@ class Pass(Frozen):
     wrong: int = fact("of these, nodes with another one", ge=0)
     cpu_s: float = fact("CPU time of the searching threads", "s", ge=0)
     latency: Latency | None = fact("of a query; from its arrival in an open loop")
+    late_s: float = fact("longest time from an arrival to its start; 0 in a closed loop", "s", ge=0)
 
 
 class Answers(Frozen):
@@ -115,6 +118,7 @@ class Answers(Frozen):
         "answered queries by how many distinct answers are no farther than the true k-th, 0 to k",
         min_length=2,
     )
+    short: int = fact("queries with fewer than k answers", ge=0)
     digest: str = fact("SHA-256 of the ids in the order of the queries")
 
 

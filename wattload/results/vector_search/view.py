@@ -98,6 +98,14 @@ def _recall(run: Run) -> shapes.Word:
     return shapes.Word(f"{found:.4f}", remark=f"{ends[0]:.4f} to {ends[1]:.4f}")
 
 
+def _in_flight(run: Run) -> shapes.Word:
+    facts = run.facts
+    rates = [f"{each.inflight_per_thread}: {number(each.queries / each.seconds, 3)}/s"
+             for each in facts.tried]  # fmt: skip
+    tried = f"tried {', '.join(rates)}" * bool(rates)
+    return shapes.Word(f"{facts.threads} x {facts.inflight_per_thread}", remark=tried)
+
+
 def _data(run: Run) -> str:
     if (data := run.facts.data) is None:
         return "replayed reads of a real search"
@@ -163,11 +171,13 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
             for name, (what, of, unit) in (("rate", _RATE), ("energy", _ENERGY), ("p99", _P99))
         ])  # fmt: skip
     yield shapes.Grid(
-        columns=("arm", "#L", "#recall", *(f"#{each}" for each, _, _ in _COLUMNS), "limit"),
+        columns=("arm", "#L", "#recall", *(f"#{each}" for each, _, _ in _COLUMNS), "in flight",
+                 "limit"),
         rows=[
             (title if phase == SEARCH else f"{title}, first pass", _list(arm.runs[0])[2:],
              _recall(arm.runs[0]),
              *(quantity(arm.mean(partial(of, phase=phase)), unit, 3) for _, of, unit in _COLUMNS),
+             _in_flight(arm.runs[0]),
              _limit(arm.runs).text.removeprefix("limited by ") if phase == SEARCH else MISSING)
             for (_, title), arms in every.items() for arm in arms
             for phase in (FIRST_PASS, SEARCH) if phase in arm.runs[0].facts.passes
@@ -178,13 +188,15 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
 
 
 def _closing(shown: Shown) -> Iterator[shapes.Shape]:
-    held = [(title, _list(arm.runs[0])[2:], arm.runs[0].facts.index.memory_bytes)
+    held = [(title, _list(arm.runs[0])[2:], arm.runs[0].facts.index)
             for (_, title), arms in _curves(shown).items() for arm in arms]  # fmt: skip
-    if parts := shapes.unique(part for *_, own in held for part in own):
+    if parts := shapes.unique(part for *_, index in held for part in index.memory_bytes):
+        columns = ("arm", "#L", "#a node", "#file of nodes", *map("#{}".format, parts))
         yield shapes.Grid(
-            columns=("arm", "#L", *map("#{}".format, parts)), caption="Memory that a search holds",
-            rows=[(title, at, *(quantity(own.get(part), Unit.BYTES, 3) for part in parts))
-                  for title, at, own in held],
+            columns=columns, caption="Memory that a search holds, and its file",
+            rows=[(title, at, *(quantity(size, Unit.BYTES, 3) for size in (
+                      index.node_bytes, index.file_bytes, *map(index.memory_bytes.get, parts))))
+                  for title, at, index in held],
         )  # fmt: skip
     rows: list[Sequence[str | shapes.Word]] = [
         (arm.title, *(quantity(each, Unit.SECONDS, 3) for each in (
