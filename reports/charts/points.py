@@ -85,7 +85,7 @@ def _draw(frame: Frame, line: PointLine, role: str, scales: tuple[Scale, Scale],
     frame.line(xs, ys, role)
     for x, y in zip(xs, ys, strict=True):
         value = gap if y is None else f"{number(y, 3)} {scale.unit}".rstrip()
-        tip = f"{line.title} at {number(x, 3)} {over.unit}: {value}"
+        tip = f"{line.title} at {f'{number(x, 3)} {over.unit}'.rstrip()}: {value}"
         frame.mark(x, frame.y.high if y is None else y, role, tip, hollow=y is None)
     return f"{line.title}: {', '.join(MISSING if y is None else number(y, 3) for y in ys)}"
 

@@ -11,7 +11,7 @@ from wattload.core.units import MILLI, Unit
 from wattload.results import shapes, view
 from wattload.results.amplification import amplification
 from wattload.results.facts import divided
-from wattload.results.quantity import MISSING, listed, number, percent, quantity, whole
+from wattload.results.quantity import MISSING, UNIT_SPACE, listed, number, percent, quantity, whole
 from wattload.results.vector_search import figures
 from wattload.results.vector_search.facts import BUILD, FIRST_PASS, SEARCH, Run, VectorFacts
 
@@ -156,7 +156,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
     if curves:
         yield shapes.Grid(
             columns=("recall", "arm", "#queries/s", "#mJ per query", "#p99", "#memory held", "how"),
-            rows=[(f"≥ {goal:.2f}", title, *_at_recall(arms, goal))
+            rows=[(f"≥{UNIT_SPACE}{goal:.2f}", title, *_at_recall(arms, goal))
                   for goal in GOALS for (_, title), arms in curves.items()],
             caption=f"At equal recall, {loops}, energy in the window",
         )  # fmt: skip
@@ -164,7 +164,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
         yield shapes.Row([
             shapes.PointLines(
                 name=name, title=f"{what} over recall", caption=f"By list length (L), {loops}.",
-                what=what, unit=unit, over="recall", over_unit=Unit.FRACTION,
+                what=what, unit=unit, over="recall", over_unit=Unit.COUNT,
                 lines=[shapes.PointLine(*key, [x for _, x, _ in points], [y for *_, y in points])
                        for key, arms in curves.items() if (points := _points(arms, of))],
             )
@@ -188,15 +188,18 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
 
 
 def _closing(shown: Shown) -> Iterator[shapes.Shape]:
-    held = [(title, _list(arm.runs[0])[2:], arm.runs[0].facts.index)
-            for (_, title), arms in _curves(shown).items() for arm in arms]  # fmt: skip
-    if parts := shapes.unique(part for *_, index in held for part in index.memory_bytes):
+    every = [(title, _list(arm.runs[0])[2:], arm.runs[0].facts.index)
+             for (_, title), arms in _curves(shown).items() for arm in arms]  # fmt: skip
+    if parts := shapes.unique(part for *_, index in every for part in index.memory_bytes):
         columns = ("arm", "#L", "#a node", "#file of nodes", *map("#{}".format, parts))
+        held: dict[tuple[str, tuple[int | None, ...]], list[str]] = {}
+        for title, at, index in every:
+            sizes = index.node_bytes, index.file_bytes, *map(index.memory_bytes.get, parts)
+            held.setdefault((title, sizes), []).append(at)
         yield shapes.Grid(
             columns=columns, caption="Memory that a search holds, and its file",
-            rows=[(title, at, *(quantity(size, Unit.BYTES, 3) for size in (
-                      index.node_bytes, index.file_bytes, *map(index.memory_bytes.get, parts))))
-                  for title, at, index in held],
+            rows=[(title, listed(lists), *(quantity(size, Unit.BYTES, 3) for size in sizes))
+                  for (title, sizes), lists in held.items()],
         )  # fmt: skip
     rows: list[Sequence[str | shapes.Word]] = [
         (arm.title, *(quantity(each, Unit.SECONDS, 3) for each in (
