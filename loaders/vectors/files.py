@@ -38,6 +38,7 @@ from wattload.loaders.vectors.layout import (
     VectorType,
 )
 from wattload.loaders.vectors.search import SearchIndex
+from wattload.loaders.vectors.vector_files import FORMATS
 
 NODES, PIVOTS, CODES = "_disk.index", "_pq_pivots.bin", "_pq_compressed.bin"
 SEARCHED = NODES, PIVOTS, CODES
@@ -257,7 +258,10 @@ def _read_pivots(prefix: Path | str) -> tuple[Array, Array, Array]:
 
 def _read(path: Path, most_bytes: int = -1) -> Bytes:
     if not path.is_file():
-        raise DataError(f"{path} does not exist; the prefix of an index is what is before {NODES}")
+        raise DataError(
+            f"{path} does not exist; name a file of vectors ({', '.join(FORMATS)}), or what is "
+            f"before {NODES} in the path of an index"
+        )
     return np.fromfile(path, np.uint8, most_bytes)
 
 

@@ -35,7 +35,7 @@ class VectorFile:
         self.path = path
         self.vector_type, self._has_dims = FORMATS[path.suffix]
         if not path.is_file():
-            raise DataError(f"{path} does not exist, or is not a file of vectors; give its path")
+            raise DataError(f"{path} does not exist, or is no regular file; name a file of vectors")
         size_bytes, head = path.stat().st_size, np.fromfile(path, "<u4", 2).tolist()
         self.dim = head[not self._has_dims] if len(head) > 1 else 0
         self._start = 0 if self._has_dims else 8

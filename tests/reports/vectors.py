@@ -40,6 +40,8 @@ class Search:
     recall: float | None = None
     """By the list, if it is not stated."""
     reads_directly: bool = True
+    from_drive: float = 0.2
+    """Share of the mapped search that the drive moved."""
     is_walk: bool = False
     is_built: bool = True
     query_rate: float | None = None
@@ -118,7 +120,7 @@ def hits(recall: float) -> list[int]:
 
 def _facts(made: Search) -> dict[str, Any]:
     recall = RECALLS[made.search_list] if made.recall is None else made.recall
-    memory = {"codes": 6_400_000, "pivots": 131_072, "digests": 1_600_000, "threads": 3_000_000}
+    memory = {"codes": 6_400_000, "pivots": 131_072, "digests": 1_600_000, "buffers": 3_000_000}
     if made.cache_nodes:
         memory["cached nodes"] = made.cache_nodes * 772
     passes = _passes(made)
@@ -169,7 +171,7 @@ def _record(made: Search, base: RunRecord) -> RunRecord:
                        operations=own["reads"], cpu_s=cpu_s + 1)
         )  # fmt: skip
         start_ns = spans[-1].end_ns + NS_PER_S
-        cold = 1.0 if made.reads_directly else 0.9 if phase == FIRST_PASS else 0.2
+        cold = 1.0 if made.reads_directly else 0.9 if phase == FIRST_PASS else made.from_drive
         counters.append(
             IoCounter(
                 host="box", device="nvme0n1", phase=phase,

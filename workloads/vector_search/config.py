@@ -54,9 +54,9 @@ class Config:
         most=MAX_NODES,
         unset="80 % of the file system, at most 2^31 - 1",
     )
-    dim: int = setting(128, "Numbers of a drawn vector.", least=1, most=1 << 16)
+    dim: int = setting(128, "Numbers of a drawn vector; a file has its own.", least=1, most=1 << 16)
     dtype: VectorType = setting(VectorType.f32, "Type of these numbers.")
-    metric: Metric = setting(Metric.l2, "What is near.")
+    metric: Metric = setting(Metric.l2, "Which vectors are near.")
     degree: int = setting(64, "Most neighbours of a node (R).", least=1, most=MAX_DEGREE)
     build_list: int = setting(128, "List length of the build.", least=1, most=4096)
     pq_bytes: int = setting(32, "Bytes of a vector's code in memory.", least=1, most=4096)
@@ -68,22 +68,26 @@ class Config:
     )
     inflight_per_thread: str = setting(
         AUTO,
-        "Queries under way in a thread: 1 in DiskANN; auto doubles them until the rate rises by "
-        "less than 3 %.",
+        "Queries under way in a thread: 1 to 256, in DiskANN 1; auto doubles them until the rate "
+        "rises by less than 3 %.",
     )
-    cache_nodes: int = setting(0, "Nodes in memory, breadth first from the medoid.", least=0)
+    cache_nodes: int = setting(
+        0, "Nodes in memory, breadth first from the one where searches begin.", least=0
+    )
     queries: str | None = setting(
         None,
         "File of queries (.fvecs, .bvecs, .fbin, .u8bin).",
         unset="drawn as the vectors, or those of the source behind the vectors",
     )
-    query_count: int = setting(10000, "Queries, asked in turn.", least=LEAST_QUERIES, most=1 << 20)
+    query_count: int = setting(
+        10000, "Different queries, asked in turn and then again.", least=LEAST_QUERIES, most=1 << 20
+    )
     planted_noise: float | None = setting(
         None,
-        "Queries are stored vectors with noise of this share of a vector's length.",
+        "Queries are indexed vectors plus noise of this share of their length.",
         least=0,
         most=10,
-        unset="held out",
+        unset="none is in the index",
     )
     arrivals: Arrivals = setting(Arrivals.closed, "When queries arrive.")
     query_rate: float | None = setting(
@@ -91,9 +95,9 @@ class Config:
     )
     duration_s: float = setting(60.0, "Time of the queries.", above=0)
     latent_dim: int = setting(24, "Dimensions of the drawn mixture.", least=1, most=1024)
-    clusters: int = setting(20, "Its Gaussian clusters.", least=1, most=1 << 20)
+    clusters: int = setting(20, "Gaussian clusters of the mixture.", least=1, most=1 << 20)
     separation: float = setting(
-        3.0, "Spread of its centres, in standard deviations of a cluster.", least=0, most=1000
+        3.0, "Spread of their centres, in standard deviations of a cluster.", least=0, most=1000
     )
     noise: float = setting(
         2.5, "Length of the noise in all dimensions, in the same unit.", least=0, most=1000
@@ -142,8 +146,8 @@ class Config:
         """Raise ``ConfigError`` if no index can be built of vectors of ``dim`` and ``dtype``."""
         if self.pq_bytes > self.dim:
             raise ConfigError(
-                f"workload.pq_bytes={self.pq_bytes} are more codes than the {self.dim} numbers of "
-                f"a vector; use {self.dim} or fewer"
+                f"workload.pq_bytes={self.pq_bytes} is more than the {self.dim} numbers of a "
+                f"vector, of which a byte codes at least one; use {self.dim} or fewer"
             )
         if self.dtype is VectorType.u8 and self.metric is not Metric.l2:
             raise ConfigError(

@@ -355,7 +355,7 @@ class Dataset:
             _publish(folder, DIGESTS, partial(np.save, arr=np.concatenate(seen)))
         kth = distances[:, k - 1]
         quantizer = build.Quantizer(index.centroid, index.pivots, index.offsets)
-        context.progress.begin("ordering by codes")
+        context.progress.begin("finding the recall of codes alone")
         order = truth.code_order(queries, quantizer, index.codes, k, usable_cpus())
         near = truth.hits(order, partial(vectors_at, index), queries, kth)
         data = Data(

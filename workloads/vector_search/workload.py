@@ -175,7 +175,7 @@ class VectorSearch:
             passes = {facts.FIRST_PASS: replace(queries, most=count)} | passes
         evict([index.path])
         cold, results = cold_cache_check([index.path]), {}
-        memory = {"threads": loader.search_bytes(index.layout, plan)}
+        memory = {"buffers": loader.search_bytes(index.layout, plan)}
         context.progress.begin("searching")
         with closing(loader.searcher(index, plan)) as searcher:
             for name, each in passes.items():

@@ -144,14 +144,19 @@ def test_what_the_page_cache_served_is_said_of_mapped_files_alone() -> None:
 @pytest.mark.parametrize(
     ("changes", "text", "is_drive"),
     [
-        ({"drive_ceiling": 93_000.0}, "limited by the drive, at 94.6 % of its reads", True),
+        ({"drive_ceiling": 93_000.0}, "limited by the drive, at 94.6 % of its ceiling", True),
         ({"cpu_share": 0.95}, "limited by the CPU, busy for 95.0 % of the time", False),
         ({}, "limited by waiting for reads, at most 128 in flight", False),
         ({"query_rate": 2000.0}, "limited by arrivals", False),
         ({"query_rate": 2500.0, "cpu_share": 0.95}, "limited by the CPU, busy", False),
-        ({"drive_ceiling": None}, "limit unknown: its ceiling was not measured", False),
-        ({"reads_directly": False}, "limited by waiting for reads, at most 8 in flight", False),
-        ({"drive_ceiling": 50_000.0}, "limit unknown: at 176 % of its reads", False),
+        ({"drive_ceiling": None}, "limit unknown: the ceiling of the drive was", False),
+        ({"reads_directly": False}, "limit unknown: the page cache served 80.0 %", False),
+        (
+            {"reads_directly": False, "from_drive": 1.0},
+            "limited by waiting for reads, at most 2 in flight",
+            False,
+        ),
+        ({"drive_ceiling": 50_000.0}, "limit unknown: 176 % of a ceiling measured too low", False),
     ],
 )
 def test_each_point_says_what_limited_it(
@@ -199,7 +204,7 @@ def test_a_terminal_has_recall_latency_costs_and_the_limit() -> None:
     assert lines["a query"] == (
         "44.0 reads in 12.0 rounds, 180 kB, 0.400 ms of CPU; 11.1 MB of memory held"
     )
-    assert lines["limit"].endswith("at most 128 in flight; 2 threads x 16")
+    assert lines["limit"].endswith("at most 128 in flight; 2 threads x 16 queries")
 
 
 def test_memory_is_listed_by_part_and_only_own_builds_are_shown() -> None:

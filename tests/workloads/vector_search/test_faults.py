@@ -300,7 +300,7 @@ SMALL = (
         (("workload.beam=0",), r"workload\.beam must be 1 to 128, got 0"),
         (("workload.degree=600",), r"workload\.degree must be 1 to 512, got 600"),
         (("workload.dim=5000", "workload.pq_bytes=64"), r"a node has at most 16384; lower either"),
-        (("workload.pq_bytes=33",), r"pq_bytes=33 are more codes than the 32 numbers of a vector"),
+        (("workload.pq_bytes=33",), r"pq_bytes=33 is more than the 32 numbers of a vector"),
         (("workload.dtype=u8", "workload.metric=ip"), r"metric=ip needs f32 vectors"),
         (("workload.vectors=null",), r"workload\.vectors=null is 80 % of the file system, which"),
         (("workload.inflight_per_thread=many",), r"must be auto or 1 to 256, got many"),

@@ -11,7 +11,16 @@ from wattload.core.units import MILLI, Unit
 from wattload.results import shapes, view
 from wattload.results.amplification import amplification
 from wattload.results.facts import divided
-from wattload.results.quantity import MISSING, UNIT_SPACE, listed, number, percent, quantity, whole
+from wattload.results.quantity import (
+    MISSING,
+    UNIT_SPACE,
+    counted,
+    listed,
+    number,
+    percent,
+    quantity,
+    whole,
+)  # fmt: skip
 from wattload.results.vector_search import figures
 from wattload.results.vector_search.facts import BUILD, FIRST_PASS, SEARCH, Run, VectorFacts
 
@@ -53,7 +62,9 @@ def _list(run: Run) -> str:
 
 def _loop(run: Run) -> str:
     rate = run.facts.settings.query_rate
-    return "closed loop" if rate is None else f"open loop of {rate:g} queries/s"
+    if rate is None:
+        return "closed loop"
+    return f"{'overloaded ' * figures.is_overloaded(run)}open loop of {rate:g} queries/s"
 
 
 def _job(shown: Sequence[Run], _: Sequence[Run]) -> str:
@@ -78,17 +89,29 @@ def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
         return view.Limit("limited by arrivals")
     shares = [figures.ceiling_share(run) or 0.0 for run in runs]
     if min(shares) >= _AT_LIMIT and max(shares) <= shapes.CEILING_ERROR:
-        return view.Limit(f"limited by the drive, at {percent(min(shares))} of its reads", True)
+        return view.Limit(f"limited by the drive, at {percent(min(shares))} of its ceiling", True)
     facts, host = runs[0].facts, runs[0].record.hosts[0].facts
     cpus = min(facts.threads, host.cgroup_cpu_limit or host.cpu_count)
     busy = min(run.facts.passes[SEARCH].cpu_s / run.seconds(SEARCH) / cpus for run in runs)
     if busy >= _AT_LIMIT:
         return view.Limit(f"limited by the CPU, busy for {percent(busy)} of the time")
     if facts.reads_directly and not 0 < max(shares) <= shapes.CEILING_ERROR:
-        too_low = f"at {percent(max(shares))} of its reads, measured too low" * (max(shares) > 0)
-        return view.Limit(f"limit unknown: {too_low or 'its ceiling was not measured'}")
-    most = facts.threads * facts.inflight_per_thread * facts.settings.beam
+        found = f"{percent(max(shares))} of a ceiling measured too low" * (max(shares) > 0)
+        return view.Limit(f"limit unknown: {found or 'the ceiling of the drive was not measured'}")
+    if cached := _served(runs[0]).from_memory:
+        return view.Limit(f"limit unknown: {cached}")
+    a_thread = facts.inflight_per_thread * facts.settings.beam if facts.reads_directly else 1
+    most = facts.threads * a_thread
     return view.Limit(f"limited by waiting for reads, at most {most} in flight")
+
+
+def _served(run: Run) -> view.Served:
+    return view.Served.by_page_cache(run, SEARCH, "reads", directly=run.facts.reads_directly)
+
+
+def _under_way(run: Run) -> str:
+    each = counted(run.facts.inflight_per_thread, "query", "queries")
+    return f"{counted(run.facts.threads, 'thread')} x {each}"
 
 
 def _recall(run: Run) -> shapes.Word:
@@ -114,7 +137,7 @@ def _data(run: Run) -> str:
 
 
 def _lines(run: Run) -> Mapping[str, str]:
-    facts, recall, held = run.facts, _recall(run), quantity(figures.held_bytes(run), Unit.BYTES, 3)
+    recall, held = _recall(run), quantity(figures.held_bytes(run), Unit.BYTES, 3)
     cell = {name: quantity(of(run), unit, 3) for name, of, unit in _COLUMNS if of != _millijoules}
     latency = ", ".join(f"{words} {cell[words]}" for words in figures.LATENCIES.values())
     interval = f" ({recall.remark})" * bool(recall.remark)
@@ -123,7 +146,7 @@ def _lines(run: Run) -> Mapping[str, str]:
         "recall": f"{recall.text}{interval} at {_list(run)}; {_data(run)}",
         "latency": f"{_loop(run)}: {latency}",
         "a query": f"{reads}, {cell['CPU time']} of CPU; {held} of memory held",
-        "limit": f"{_limit([run]).text}; {facts.threads} threads x {facts.inflight_per_thread}",
+        "limit": f"{_limit([run]).text}; {_under_way(run)}",
     }
 
 
@@ -178,7 +201,8 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
              _recall(arm.runs[0]),
              *(quantity(arm.mean(partial(of, phase=phase)), unit, 3) for _, of, unit in _COLUMNS),
              _in_flight(arm.runs[0]),
-             _limit(arm.runs).text.removeprefix("limited by ") if phase == SEARCH else MISSING)
+             _limit(arm.runs).text.removeprefix("limited by ").removeprefix("limit ")
+             if phase == SEARCH else MISSING)
             for (_, title), arms in every.items() for arm in arms
             for phase in (FIRST_PASS, SEARCH) if phase in arm.runs[0].facts.passes
         ],
@@ -227,7 +251,6 @@ VIEW = view.View[VectorFacts](
         run.facts.passes[phase].queries if phase in run.facts.passes else None)),
     headroom=lambda run: [factor for factor in [divided(
         run.facts.host_ceiling_queries_per_s, figures.rate(run))] if factor],
-    served=lambda run: view.Served.by_page_cache(
-        run, SEARCH, "reads", directly=run.facts.reads_directly),
+    served=_served,
     opening=_opening, closing=_closing, lines=_lines,
 )  # fmt: skip
