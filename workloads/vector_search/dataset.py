@@ -216,10 +216,10 @@ class Dataset:
 
     def verify(self, index: SearchIndex, context: RunContext) -> Iterator[Check]:
         """Yield the checks of all nodes on the drive, and of the medoid of an index of ours."""
-        kept, found = [], []
+        found, apart, mean = [], [], index.centroid.astype(np.float64)
         for vectors, digests in self._blocks(context, "comparing all nodes"):
             found.append(digests)
-            kept += [] if self.is_own else [vectors.copy()]
+            apart.append(np.square(vectors - mean).sum(axis=1))
         wrong = np.flatnonzero(np.concatenate(found) != index.digests)
         yield Check(
             name="stored_nodes",
@@ -229,11 +229,14 @@ class Dataset:
             figures={"nodes": self.layout.count, "wrong": len(wrong)},
             mandatory=True,
         )
-        if kept:
-            start, nearest = int(index.medoids[0]), build.medoid_of(np.concatenate(kept))
+        if not self.is_own:
+            squares, start = np.concatenate(apart), int(index.medoids[0])
+            nearest = int(squares.argmin())
+            # The mean is stored in float32: of two that are as near, it may favour the other one.
+            holds = squares[start] <= squares[nearest] * (1 + 1e-5)
             yield Check(
                 name="medoid",
-                verdict="pass" if start == nearest else "fail",
+                verdict="pass" if holds else "fail",
                 sentence=f"Searches begin at node {start}; nearest to the mean is node {nearest}.",
                 figures={"start": start, "nearest": nearest},
             )
