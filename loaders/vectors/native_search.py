@@ -49,10 +49,7 @@ class EngineSearcher:
     ) -> None:
         """Open the file, and map it for ``BY_MAPPING``, with an advice of ``mmap.MADV_*``.
 
-        Raises:
-            DataError: the file is shorter than its layout.
-            OSError: the file can't be opened.
-            TargetError: its file system has no O_DIRECT.
+        Raises as ``VectorSearchConfig.searcher``.
         """
         layout = index.layout
         self._plan, self._path, self._layout = plan, path, layout
@@ -182,7 +179,10 @@ def _addresses(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
 
 def _open_file(index: SearchIndex, *, direct: bool) -> int:
     try:
-        file = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
+        if direct:
+            file = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        else:
+            file = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
