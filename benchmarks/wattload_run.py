@@ -13,7 +13,7 @@ from benchmarks.child import output
 from benchmarks.measure import Figures
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import read_judged, run_of
-from wattload.results.unet3d.facts import TrainingFacts
+from wattload.results.training.facts import TrainingFacts
 
 FAILED_CHECK = 3
 

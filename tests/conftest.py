@@ -24,7 +24,7 @@ THOROUGH = (
     "session/test_interleaving_run.py", "session/test_search_run.py", "session/test_sweep.py",
     "workloads/checkpoint/test_interrupted.py", "workloads/dlrm/test_workload.py",
     "workloads/gnn/test_memory.py", "workloads/kv_cache/test_kills.py",
-    "workloads/unet3d/test_harness.py",
+    "workloads/training/test_harness.py",
 )  # fmt: skip
 """Folders and files that only ``make test-all`` runs: they build, install, start a browser, or many
 processes."""

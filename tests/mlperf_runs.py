@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tests.records import Scenario, WorkloadName, make_run
-from wattload.core.mlperf import UNET3D, DataSetRule, Finding, judge
+from wattload.core.mlperf.judge import UNET3D, DataSetRule, Finding, judge
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit

@@ -44,7 +44,7 @@ from wattload.core.record.run import Comparison, DataRecord, RunRecord, Status, 
 from wattload.results.dlrm import DlrmFacts, DlrmSettings, PhaseWork
 from wattload.results.facts import Facts, Run
 from wattload.results.reading import metrics_of
-from wattload.results.unet3d.facts import TrainingFacts
+from wattload.results.training.facts import TrainingFacts
 
 WorkloadName = Literal["unet3d", "checkpoint", "dlrm"]
 SETTINGS: Mapping[WorkloadName, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from wattload.core.record.phase import PhaseSpan
 from wattload.core.units import NS_PER_S
-from wattload.results.unet3d.facts import (
+from wattload.results.training.facts import (
     BARRIER,
     COMPUTE,
     LOAD,
@@ -17,8 +17,8 @@ from wattload.results.unet3d.facts import (
     TrainingFacts,
     TrainingSettings,
 )
-from wattload.workloads.unet3d.facts import spreads_of
-from wattload.workloads.unet3d.loop import EpochTimes
+from wattload.workloads.training.facts import spreads_of
+from wattload.workloads.training.loop import EpochTimes
 
 RECORD_BYTES, BATCH, STEP_S = 146_600_628, 7, 0.3
 

@@ -11,11 +11,11 @@ from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig
 from wattload.loaders.torch.config import Config as TorchConfig
 from wattload.results.figures import evaluated
-from wattload.results.unet3d.checks import CHECKS
-from wattload.results.unet3d.facts import TrainingFacts
-from wattload.results.unet3d.figures import FIGURES
-from wattload.workloads.unet3d.config import Config
-from wattload.workloads.unet3d.workload import Unet3d
+from wattload.results.training.checks import CHECKS
+from wattload.results.training.facts import TrainingFacts
+from wattload.results.training.figures import FIGURES
+from wattload.workloads.training.config import Config
+from wattload.workloads.training.workload import Unet3d
 
 FILES, BATCH, EPOCHS = 17, 2, 2
 

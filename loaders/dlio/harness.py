@@ -29,7 +29,7 @@ import wattload
 from wattload.core.errors import RunError
 from wattload.core.files import open_folder
 from wattload.core.io import DataPath, VerifiedSamples
-from wattload.core.mlperf import UNET3D
+from wattload.core.mlperf.judge import UNET3D
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Phase
 from wattload.loaders.dlio.config import Config, mpirun

@@ -18,7 +18,7 @@ from tests.mlperf_runs import (
     with_loader,
 )
 from tests.records import Scenario, make_run
-from wattload.core.mlperf import RULES, UNET3D, DataSetRule, judge
+from wattload.core.mlperf.judge import RULES, UNET3D, DataSetRule, judge
 from wattload.core.units import GIB, Unit
 
 RECORD = UNET3D.record_mean_bytes

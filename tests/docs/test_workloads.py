@@ -22,8 +22,8 @@ from wattload.core.units import Unit
 from wattload.results.figures import Figure, evaluated
 from wattload.results.gpu_read.facts import BY_REQUESTERS, BY_THREADS
 from wattload.results.registry import Results, every_results
-from wattload.results.unet3d.figures import FIGURES
-from wattload.workloads.unet3d import workload as unet3d_workload
+from wattload.results.training.figures import FIGURES
+from wattload.workloads.training import workload as unet3d_workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 

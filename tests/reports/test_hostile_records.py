@@ -20,7 +20,7 @@ from wattload.__main__ import main
 from wattload.core.errors import RecordError
 from wattload.core.record.file import BLANK, RECORD_FILE, seal_of
 from wattload.reports.render.output import FORMS
-from wattload.results.unet3d.facts import Program
+from wattload.results.training.facts import Program
 
 PROGRAM = "run-of-a-program"
 MARKUP = "<script>alert(1)</script>\"'&\x01\x00\ufffe\u202e\U0001f600{{ 7 }}${x}"

@@ -39,7 +39,7 @@ from wattload.reports.stats.subject import Subject, make_subject
 from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import one_unit
 from wattload.results.reading import judged
-from wattload.results.unet3d.facts import Program
+from wattload.results.training.facts import Program
 
 GOLDENS = Path(__file__).parent / "goldens"
 REAL: dict[str, Any] = {"power": "measured", "virtual": False}

@@ -8,12 +8,12 @@ import pytest
 
 from tests.mlperf_runs import checkpoint, five, training, with_loader
 from tests.records import Scenario, make_run
-from wattload.core.mlperf import CHECKPOINT, RULES, TRAINING
+from wattload.core.mlperf.judge import CHECKPOINT, RULES, TRAINING
 from wattload.core.record.results import Check
 from wattload.results.checkpoint.outcome import WORDS as OF_CHECKPOINTS
 from wattload.results.mlperf import submission_text
 from wattload.results.reading import asked, view_of
-from wattload.results.unet3d.outcome import WORDS as OF_TRAINING
+from wattload.results.training.outcome import WORDS as OF_TRAINING
 
 AU = "accelerator_utilisation"
 

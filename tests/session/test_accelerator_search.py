@@ -18,7 +18,7 @@ from tests.context import process_of
 from tests.session.curves import Curve, drive, record_of, result_of, trials
 from wattload.cli.outcome import Printer
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf import DataSetRule
+from wattload.core.mlperf.judge import DataSetRule
 from wattload.core.record.file import StoredRecord, write_record
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import Comparison
@@ -29,7 +29,7 @@ from wattload.run.ranks import LocalCommunicator
 from wattload.session import accelerator_search, loop
 from wattload.session.accelerator_search import SearchPlan, largest_held, plan_search
 from wattload.session.search_result import doubts
-from wattload.workloads.unet3d.config import Config, search_settings
+from wattload.workloads.training.config import Config, search_settings
 
 COLD = Check(name="cold_cache", verdict="fail", sentence="It was warm.", mandatory=True)
 Search = Callable[..., tuple[int, dict[str, Any]]]

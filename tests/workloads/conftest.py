@@ -7,7 +7,7 @@ import pytest
 
 from tests import tinyfs
 from wattload.workloads.checkpoint import ceilings
-from wattload.workloads.unet3d import loop as unet3d_ceiling
+from wattload.workloads.training import loop as unet3d_ceiling
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from wattload.loaders.samples import (
     Training,
     TrainingResult,
 )
-from wattload.workloads.unet3d.config import Config
-from wattload.workloads.unet3d.workload import Unet3d
+from wattload.workloads.training.config import Config
+from wattload.workloads.training.workload import Unet3d
 
 FILES, BATCH, EPOCHS, STEP_S = 8, 2, 2, 0.002
 

@@ -25,9 +25,9 @@ from wattload.loaders.direct.config import Config as DirectConfig
 from wattload.loaders.direct.config import open_engine
 from wattload.workloads.dlrm.config import Config as DlrmConfig
 from wattload.workloads.dlrm.workload import Dlrm
-from wattload.workloads.unet3d.config import Config as Unet3dConfig
-from wattload.workloads.unet3d.dataset import Dataset
-from wattload.workloads.unet3d.generation import prepare
+from wattload.workloads.training.config import Config as Unet3dConfig
+from wattload.workloads.training.dataset import Dataset
+from wattload.workloads.training.generation import prepare
 
 THESIS = "three years of work"
 

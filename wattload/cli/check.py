@@ -18,7 +18,7 @@ from wattload.core.errors import CHECK_FAILED, RecordError, WattloadError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from wattload.core.mlperf import Judgement, Standing
+    from wattload.core.mlperf.judge import Judgement, Standing
     from wattload.core.record.energy import EnergyRecord, PowerSection
     from wattload.core.record.results import Check, Verdict
     from wattload.core.record.run import RunRecord
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         RecordError: a path does not exist, or there is no record under any.
     """
-    from wattload.core.mlperf import judge
+    from wattload.core.mlperf.judge import judge
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.runs.load import find_records, load_readable
     from wattload.reports.runs.validity import checks_of_files

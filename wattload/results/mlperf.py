@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wattload.core.mlperf import judge
+from wattload.core.mlperf.judge import judge
 from wattload.core.record.run import RunRecord
 from wattload.results.quantity import counted
 

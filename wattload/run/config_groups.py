@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 EXPERIMENT = "experiment"
 
 PACKAGES = {"workload": "wattload.workloads", "loader": "wattload.loaders"}
-"""Where options have a module each: the settings of ``workload=unet3d`` are those of
-``wattload.workloads.unet3d.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
+"""Where options have a module each: the settings of ``workload=dlrm`` are those of
+``wattload.workloads.dlrm.config``, of ``workload=null`` those of ``wattload.workloads.null``."""
 
 CODED_GROUPS = (*PACKAGES, "load")
 """Groups whose options have code; all loads are in one module."""

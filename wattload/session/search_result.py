@@ -11,7 +11,7 @@ from wattload.core.record.run import RunRecord
 from wattload.core.units import format_percent, format_rate
 from wattload.reports.runs.energy import phase_energies
 from wattload.results.reading import run_of
-from wattload.results.unet3d.facts import TrainingFacts
+from wattload.results.training.facts import TrainingFacts
 
 RATE, SAMPLES, CEILING = "read_bytes_per_s", "samples_per_s", "harness_ceiling_bytes_per_s"
 

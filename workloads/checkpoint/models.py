@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf import SUBSET_RANKS
+from wattload.core.mlperf.judge import SUBSET_RANKS
 from wattload.loaders.checkpoint_store import DTYPE_BYTES, DType, Shard, Tensor
 
 VOCABULARY = 128256

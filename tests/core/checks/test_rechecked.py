@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
-import wattload.workloads
 from tests.record_figures import OF_WORKLOAD
 from tests.records import Scenario, WorkloadName, make_run
 from tests.training import program_epoch
@@ -18,8 +16,9 @@ from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import judged
 from wattload.results.registry import results_of
-from wattload.results.unet3d.facts import Program
+from wattload.results.training.facts import Program
 from wattload.run.compose import compose, workload_class
+from wattload.run.config_groups import option_schemas
 
 ROOT = Path(__file__).parents[3]
 WORKLOADS: tuple[WorkloadName, ...] = ("unet3d", "checkpoint", "dlrm")
@@ -141,18 +140,15 @@ def declared_faults(workload: str) -> dict[str, str]:
 
 
 def test_every_workload_declares_its_checks_under_its_own_name() -> None:
-    for module in iter_modules(wattload.workloads.__path__):
-        assert all(declared_faults(module.name).values())
-        config, _ = compose([f"workload={module.name}", "target.path=/tmp"])
-        assert workload_class(config).name == PRESETS.get(module.name, module.name)
+    for name, _ in option_schemas("workload"):
+        assert all(declared_faults(name).values())
+        config, _ = compose([f"workload={name}", "target.path=/tmp"])
+        assert workload_class(config).name == PRESETS.get(name, name)
 
 
 def test_every_check_that_is_made_outside_of_the_recomputed_ones_is_declared() -> None:
     """An undeclared check could be removed from a record, and nothing would miss it."""
-    named = {
-        module.name: set(declared_faults(module.name))
-        for module in iter_modules(wattload.workloads.__path__)
-    }
+    named = {name: set(declared_faults(name)) for name, _ in option_schemas("workload")}
     everywhere = set().union(*named.values())
     found = 0
     for folder in ("workloads", "loaders", "power", "wattload/run", "wattload/session"):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.context import context_at, run_ranks
 from tests.workloads.checkpointing import STEP_S, made, ranks, run
-from wattload.core import mlperf
+from wattload.core.mlperf import judge as mlperf
 from wattload.run.compose import compose
 from wattload.workloads.checkpoint.config import plan_job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattload.core.mlperf import LAST_EDITION
+from wattload.core.mlperf.judge import LAST_EDITION
 from wattload.core.units import Unit
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, Run
 from wattload.results.checkpoint.figures import slowest_rank

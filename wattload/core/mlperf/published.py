@@ -1,0 +1,255 @@
+"""Results as MLPerf Storage publishes them: facts of others' runs, with the files they are from.
+
+A published set is what one row of a results table is made from: the runs of one system, workload
+and accelerator. Its runs hold what their files say, and no figure that follows from it. They have
+no power, no counters of ours and no checks, so they are shown beside runs of ours and never enter a
+verdict.
+
+The same types describe a run of ours as these formulas and rules see it: they take facts, and don't
+ask whose run it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from wattload.core.base_models import Frozen
+
+SET_FILE = "published.json"
+"""The name of a stored ``PublishedSet``, one in a folder."""
+SCHEMA_VERSION: Final = 1
+
+Division = Literal["closed", "open", "whatif"]
+Kind = Literal["training", "checkpointing", "kv_cache", "vector_database"]
+Source = Literal["steps", "blocks", "summary"]
+"""What the rates of a training run were computed from: the step lists of all its ranks, the times
+of blocks, or nothing but what its summary says."""
+
+
+class SourceFile(Frozen):
+    """A file that facts are from; ``path`` is relative to the tree."""
+
+    path: str
+    size_bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Unread(Frozen):
+    """A file or folder that is left out, and why, in one sentence."""
+
+    path: str
+    reason: str
+
+
+class Host(Frozen):
+    """A host that ran the job; ``None`` is what its files don't say."""
+
+    name: str | None = None
+    memory_bytes: int | None = Field(default=None, ge=0)
+    cpu_count: int | None = Field(default=None, ge=0)
+
+
+class RankBlock(Frozen):
+    """One block of an epoch on one rank; times are in seconds.
+
+    ``steps`` and what follows are ``None`` without the rank's step list. ``first_step_s`` is its
+    first step up to the end of the computation, ``proc[0]`` in DLIO's lists. ``compute_s`` sums the
+    computation of all steps, the first included.
+    """
+
+    rank: int = Field(ge=0)
+    duration_s: float = Field(gt=0)
+    steps: int | None = Field(default=None, ge=1)
+    first_step_s: float | None = Field(default=None, ge=0)
+    first_compute_s: float | None = Field(default=None, ge=0)
+    compute_s: float | None = Field(default=None, ge=0)
+
+
+class Block(Frozen):
+    """What is known of a block: at least one rank, at most all."""
+
+    ranks: tuple[RankBlock, ...] = Field(min_length=1)
+
+
+class Epoch(Frozen):
+    """One epoch: usually one block, more if a checkpoint divides it; none if nothing is known."""
+
+    blocks: tuple[Block, ...]
+
+
+class ReportedTraining(Frozen):
+    """What a training run's own summary prints; a list has a value per epoch.
+
+    ``nominal_bytes_per_s`` is DLIO's ``train_io_mean_MB_per_second``, which means MiB of nominal
+    record length.
+    """
+
+    au: tuple[float, ...] = ()
+    au_mean: float | None = None
+    samples_per_s: tuple[float, ...] = ()
+    samples_per_s_mean: float | None = None
+    nominal_bytes_per_s: float | None = None
+
+
+class TrainingFacts(Frozen):
+    """A training run. ``record_bytes`` and ``step_s`` are nominal, as configured."""
+
+    kind: Literal["training"] = "training"
+    model: str
+    accelerator: str | None
+    accelerators: int = Field(ge=1)
+    file_count: int = Field(ge=1)
+    samples_per_file: int = Field(ge=1)
+    record_bytes: float | None = Field(gt=0)
+    batch_samples: int | None = Field(ge=1)
+    step_s: float | None = Field(ge=0)
+    epochs: tuple[Epoch, ...]
+    reported: ReportedTraining | None = None
+
+
+class Operation(Frozen):
+    """One checkpoint written or read, over all ranks.
+
+    ``seconds`` has the duration of each rank whose file is there, else of the slowest alone.
+    ``start_s`` is on the run's own clock, ``None`` if unknown. ``device_bytes`` is what local block
+    devices moved meanwhile, ``None`` if that is unknown or storage is behind a network.
+    """
+
+    start_s: float | None = None
+    seconds: tuple[float, ...] = Field(min_length=1)
+    device_bytes: int | None = Field(default=None, ge=0)
+
+
+class ReportedCheckpoints(Frozen):
+    """What a summary prints of one direction: the mean of rates and of durations."""
+
+    bytes_per_s: float | None = None
+    seconds: float | None = None
+
+
+class CheckpointFacts(Frozen):
+    """A run that writes or reads checkpoints. ``checkpoint_bytes`` is of one, over all ranks."""
+
+    kind: Literal["checkpointing"] = "checkpointing"
+    model: str
+    ranks: int = Field(ge=1)
+    checkpoint_bytes: int | None = Field(gt=0)
+    fsync: bool | None
+    interval_s: float | None = Field(ge=0)
+    writes: tuple[Operation, ...] = ()
+    reads: tuple[Operation, ...] = ()
+    reported_writes: ReportedCheckpoints | None = None
+    reported_reads: ReportedCheckpoints | None = None
+
+
+class CacheTrial(Frozen):
+    """One trial of one option on one rank; ``None`` is what its files don't say.
+
+    Requests read ``read_bytes`` in all, ``memory_bytes`` of them from the memory tier. The two
+    95th percentiles are of whole writes and of their ``fsync`` alone.
+    """
+
+    trial: int = Field(ge=0)
+    rank: int = Field(ge=0)
+    seconds: float | None = Field(default=None, gt=0)
+    read_bytes: int | None = Field(default=None, ge=0)
+    written_bytes: int | None = Field(default=None, ge=0)
+    memory_bytes: int | None = Field(default=None, ge=0)
+    tokens_processed: int | None = Field(default=None, ge=0)
+    write_p95_s: float | None = Field(default=None, ge=0)
+    fsync_p95_s: float | None = Field(default=None, ge=0)
+
+
+class CacheOption(Frozen):
+    """One of MLPerf's options of the KV cache, as its summary prints it, with trials if there."""
+
+    option: str
+    read_bytes_per_s: float | None = Field(ge=0)
+    written_bytes_per_s: float | None = Field(ge=0)
+    tokens_per_s: float | None = Field(ge=0)
+    storage_tokens_per_s: float | None = Field(ge=0)
+    trials: tuple[CacheTrial, ...] = ()
+
+
+class CacheFacts(Frozen):
+    """A run of MLPerf's KV cache benchmark."""
+
+    kind: Literal["kv_cache"] = "kv_cache"
+    model: str
+    ranks: int = Field(ge=1)
+    trials: int = Field(ge=1)
+    options: tuple[CacheOption, ...]
+
+
+class VectorFacts(Frozen):
+    """A run of MLPerf's vector database benchmark, as its summary prints it."""
+
+    kind: Literal["vector_database"] = "vector_database"
+    database: str
+    index: str
+    vectors: int = Field(ge=1)
+    dimensions: int = Field(ge=1)
+    queries: int | None = Field(ge=0)
+    seconds: float | None = Field(gt=0)
+    queries_per_s: float | None = Field(ge=0)
+    recall: float | None = Field(ge=0, le=1)
+    latency_mean_s: float | None = Field(ge=0)
+    latency_p99_s: float | None = Field(ge=0)
+
+
+AnyFacts = Annotated[
+    TrainingFacts | CheckpointFacts | CacheFacts | VectorFacts, Field(discriminator="kind")
+]
+
+
+class PublishedRun(Frozen):
+    """One run, as its files tell.
+
+    ``name`` is its folder relative to that of its set. ``started_s`` and ``ended_s`` are seconds
+    since 1970 by the clock of its host, whose time zone is unknown. ``settings`` are those of its
+    configuration by dotted name, ``overrides`` the ones that its command changed.
+    """
+
+    name: str
+    started_s: float | None = None
+    ended_s: float | None = None
+    hosts: tuple[Host, ...] = ()
+    settings: Mapping[str, bool | int | float | str | None] = Field(default_factory=dict)
+    overrides: Mapping[str, str] = Field(default_factory=dict)
+    facts: AnyFacts
+    sources: tuple[SourceFile, ...] = ()
+
+
+class ReportedSet(Frozen):
+    """What the report of a set prints, and of each of its runs by name."""
+
+    runs: Mapping[str, float] = Field(default_factory=dict)
+    samples_per_s_mean: float | None = None
+    source: SourceFile
+
+
+class PublishedSet(Frozen):
+    """The runs behind one row of a results table.
+
+    ``tree`` names the tree, ``path`` is the set's folder in it. ``edition`` is what the tree calls
+    itself, such as ``v1.0``, ``None`` if it does not say; formulas and rules don't follow from it.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    tree: str
+    path: str
+    edition: str | None
+    division: Division | None
+    organisation: str
+    system: str
+    runs: tuple[PublishedRun, ...] = Field(min_length=1)
+    reported: ReportedSet | None = None
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def facts(self) -> AnyFacts:
+        """The facts of the first run; runs of one set are of one kind, model and accelerator."""
+        return self.runs[0].facts
