@@ -41,9 +41,14 @@ class TrainingModel(Frozen):
 
 
 class Edition(Frozen):
-    """One edition: its training workloads by model."""
+    """One edition: its training workloads by model.
+
+    ``steps_left_out`` of each block don't count in its throughput; if any, its first step's time
+    does not either.
+    """
 
     name: str
+    steps_left_out: int = Field(ge=0)
     training: Mapping[str, TrainingModel]
 
 

@@ -1,0 +1,156 @@
+"""MLPerf Storage's figures, by edition, as functions of the facts of one run.
+
+Under the same name, editions compute different rates. DLIO's ``statscounter.py`` (branch
+mlperf_storage_v1.0, branch mlperf_storage_v2.0, and mlcommons/DLIO_local_changes for v3.0) takes a
+block's steps without its first ``steps_left_out`` over its time, from v2.0 on without the first
+step. The accelerator utilisation (AU) is the same in all: the computation after the first step,
+over the block without its first step. Throughput sums ranks and AU averages them; an epoch weights
+its blocks by steps; both are averaged over epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from wattload.core.mlperf.edition import editions
+from wattload.core.mlperf.published import Epoch, RankBlock, TrainingFacts
+
+
+class Value(NamedTuple):
+    """A figure; ``None`` with the reason why it is unknown."""
+
+    value: float | None
+    reason: str = ""
+
+
+class _UnknownError(Exception):
+    """The facts lack what a formula needs; the message says what."""
+
+
+def rank_steps(facts: TrainingFacts) -> int | None:
+    """Return the steps of one rank in an epoch, whole batches only; ``None`` without a batch.
+
+    DLIO gives every rank an equal share of the samples and drops what fills no batch:
+    ``floor(files * samples_per_file / (accelerators * batch))``.
+    """
+    if facts.batch_samples is None:
+        return None
+    samples = facts.file_count * facts.samples_per_file
+    return samples // (facts.accelerators * facts.batch_samples)
+
+
+def samples_per_s_by_epoch(facts: TrainingFacts, edition: str) -> tuple[Value, ...]:
+    """Return each epoch's throughput by an edition's formula, in samples per second."""
+    left_out = editions()[edition].steps_left_out
+
+    def rate(block: RankBlock, steps: int) -> float:
+        seconds = _window_s(block) if left_out else block.duration_s
+        return (steps - left_out) / seconds * _batch(facts) * facts.accelerators
+
+    return _by_epoch(facts, rate)
+
+
+def samples_per_s(facts: TrainingFacts, edition: str) -> Value:
+    """Return the throughput by an edition's formula, in samples per second."""
+    return _mean(samples_per_s_by_epoch(facts, edition))
+
+
+def whole_block_samples_per_s(facts: TrainingFacts) -> Value:
+    """Return all samples over the whole time of their block, whatever an edition leaves out."""
+    whole = next(name for name, each in editions().items() if not each.steps_left_out)
+    return samples_per_s(facts, whole)
+
+
+def au_by_epoch(facts: TrainingFacts) -> tuple[Value, ...]:
+    """Return each epoch's AU in [0, 1], by the formula of all editions."""
+    return _by_epoch(facts, _au_of_block)
+
+
+def au(facts: TrainingFacts) -> Value:
+    """Return the AU in [0, 1], by the formula of all editions."""
+    return _mean(au_by_epoch(facts))
+
+
+def au_with_first_step(facts: TrainingFacts) -> Value:
+    """Return the AU with the first step: all computation over the whole block."""
+    return _mean(_by_epoch(facts, lambda block, _: _listed(block.compute_s) / block.duration_s))
+
+
+def au_nominal(facts: TrainingFacts) -> Value:
+    """Return all steps times the nominal step time, over the whole block.
+
+    It needs no step list, and takes no oversleeping for computation.
+    """
+    if facts.step_s is None:
+        return Value(None, "its step time is unknown")
+    step_s = facts.step_s
+    return _mean(_by_epoch(facts, lambda block, steps: steps * step_s / block.duration_s))
+
+
+def _au_of_block(block: RankBlock, _: int = 0) -> float:
+    """Return DLIO's AU of one block on one rank: ``sum(compute[1:]) / (block - proc[0])``."""
+    compute_s = _listed(block.compute_s) - _listed(block.first_compute_s)
+    return compute_s / _window_s(block) if compute_s else 0.0
+
+
+def _by_epoch(facts: TrainingFacts, of: Callable[[RankBlock, int], float]) -> tuple[Value, ...]:
+    return tuple(_of_epoch(facts, epoch, of) for epoch in facts.epochs)
+
+
+def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int], float]) -> Value:
+    """Return the mean over the known ranks, each of its blocks weighted by their steps."""
+    by_rank: dict[int, list[tuple[float, int]]] = {}
+    try:
+        for block in epoch.blocks:
+            for rank in block.ranks:
+                steps = rank.steps or _steps(facts, epoch)
+                by_rank.setdefault(rank.rank, []).append((of(rank, steps), steps))
+        if not by_rank:
+            return Value(None, "the times of its blocks are unknown")
+        return Value(
+            fmean(
+                sum(value * steps for value, steps in blocks) / sum(steps for _, steps in blocks)
+                for blocks in by_rank.values()
+            )
+        )
+    except _UnknownError as unknown:
+        return Value(None, str(unknown))
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    known = [each.value for each in values if each.value is not None]
+    if len(known) < len(values) or not known:
+        missing = (each.reason for each in values if each.value is None)
+        return Value(None, next(missing, "its epochs are unknown"))
+    return Value(fmean(known))
+
+
+def _steps(facts: TrainingFacts, epoch: Epoch) -> int:
+    if len(epoch.blocks) > 1:
+        raise _UnknownError("the steps of each of an epoch's blocks are unknown")
+    steps = rank_steps(facts)
+    if not steps:
+        raise _UnknownError("its batch is unknown" if steps is None else "no batch is full")
+    return steps
+
+
+def _batch(facts: TrainingFacts) -> int:
+    if facts.batch_samples is None:
+        raise _UnknownError("its batch is unknown")
+    return facts.batch_samples
+
+
+def _window_s(block: RankBlock) -> float:
+    """Return the seconds of a block without its first step."""
+    seconds = block.duration_s - _listed(block.first_step_s)
+    if seconds <= 0:
+        raise _UnknownError("an epoch has no step after its first one")
+    return seconds
+
+
+def _listed(value: float | None) -> float:
+    if value is None:
+        raise _UnknownError("it needs the times of steps, which only step lists have")
+    return value
