@@ -136,3 +136,19 @@ def test_steps_of_a_rank_are_whole_batches_of_its_share(
     )
     assert rank_steps(run) == steps
     assert rank_steps(facts(batch_samples=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("epochs", "source"),
+    [
+        ((epoch(listed(0), listed(1)),), "steps"),
+        ((epoch(listed(0)),), "blocks"),
+        ((epoch(RankBlock(rank=0, duration_s=110.0)),), "blocks"),
+        ((Epoch(blocks=()),), "summary"),
+        ((), "summary"),
+    ],
+)
+def test_rates_follow_from_step_lists_only_if_every_rank_has_one(
+    epochs: tuple[Epoch, ...], source: str
+) -> None:
+    assert facts(*epochs).source == source

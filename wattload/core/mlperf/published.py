@@ -109,6 +109,15 @@ class TrainingFacts(Frozen):
     epochs: tuple[Epoch, ...]
     reported: ReportedTraining | None = None
 
+    @property
+    def source(self) -> Source:
+        """What its rates follow from; step lists only if each rank has one of each block."""
+        blocks = [block for epoch in self.epochs for block in epoch.blocks]
+        if not blocks:
+            return "summary"
+        listed = (sum(rank.steps is not None for rank in block.ranks) for block in blocks)
+        return "steps" if all(count == self.accelerators for count in listed) else "blocks"
+
 
 class Operation(Frozen):
     """One checkpoint written or read, over all ranks.
