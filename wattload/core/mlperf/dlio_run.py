@@ -1,0 +1,330 @@
+"""A training run of DLIO: what its folder tells, as ``mlpstorage`` of all editions publishes it.
+
+The files are those of ``dlio_benchmark/utils/statscounter.py``: ``summary.json``; the times of
+epochs and blocks, of rank 0 in ``per_epoch_stats.json``, since v3 of each rank in
+``RANK_per_epoch_stats.json``; the times of steps in ``RANK_output.json``. Times of day have no
+zone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from operator import itemgetter
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from wattload.core.mlperf.edition import editions
+from wattload.core.mlperf.files import SUMMARY, Part, RunFolder
+from wattload.core.mlperf.published import (
+    AnyFacts,
+    Block,
+    Epoch,
+    Host,
+    PublishedRun,
+    RankBlock,
+    ReportedTraining,
+    TrainingFacts,
+)
+from wattload.core.units import GIB, MIB
+
+UNKNOWN = "unknown"
+_TIMES = "per_epoch_stats.json"
+_CONFIGS = r"(configs|\.hydra|dlio_config)/(config|overrides)\.yaml"
+"""What Hydra composed, in the folders that editions named differently."""
+_MOST_SETTINGS = 10_000
+"""More than any workload has; aliases of YAML can make a short file endless."""
+
+Setting = bool | int | float | str | None
+
+
+def _seconds(text: object) -> float:
+    """Return a time of day without zone as seconds since 1970 by the clock of its host."""
+    return datetime.fromisoformat(str(text)).replace(tzinfo=UTC).timestamp()
+
+
+When = Annotated[float, BeforeValidator(_seconds)]
+
+
+class RunSummary(Part):
+    """What DLIO's ``summary.json`` says of every run; GB are GiB."""
+
+    start: When | None = None
+    end: When | None = None
+    hostname: str | None = None
+    num_accelerators: int = Field(ge=1)
+    num_hosts: int | None = Field(default=None, ge=0)
+    host_memory_GB: Sequence[Annotated[float, Field(ge=0)]] = ()  # noqa: N815 - the file's name
+    host_cpu_count: Sequence[Annotated[int, Field(ge=0)]] | int = ()
+
+
+class _Metric(Part):
+    train_au_percentage: Sequence[float] = ()
+    train_au_mean_percentage: float | None = None
+    train_throughput_samples_per_second: Sequence[float] = ()
+    train_throughput_mean_samples_per_second: float | None = None
+    train_io_mean_MB_per_second: float | None = None  # noqa: N815 - the file's name
+
+
+class _Summary(RunSummary):
+    epochs: int | None = Field(default=None, ge=0)
+    num_files_train: int = Field(ge=1)
+    num_samples_per_file: int = Field(ge=1)
+    metric: _Metric
+
+
+class _Job(Part):
+    """The nominal job, as configured."""
+
+    model: str | None
+    record_length: float | None = Field(gt=0)
+    batch_size: int | None = Field(ge=1)
+    computation_time: float | None = Field(ge=0)
+
+
+class _Span(Part):
+    start: When
+    end: When
+
+
+class _Steps(Part):
+    """The step lists of an epoch on a rank, by block."""
+
+    proc: dict[str, list[Annotated[float, Field(ge=0)]]]
+    compute: dict[str, list[Annotated[float, Field(ge=0)]]]
+
+
+def read_training(folder: RunFolder) -> PublishedRun:
+    """Return a training run.
+
+    Raises:
+        UnreadableError: a file of the run is missing or contradicts itself.
+    """
+    summary = folder.part(SUMMARY, _Summary, folder.summary)
+    settings, overrides = settings_of(folder)
+    named = {
+        "model": ("model.name", "model"),
+        "record_length": ("dataset.record_length_bytes", "dataset.record_length"),
+        "batch_size": ("reader.batch_size",),
+        "computation_time": ("train.computation_time.mean", "train.computation_time"),
+    }
+    job = folder.part(
+        "configuration",
+        _Job,
+        {
+            field: next((settings[name] for name in names if name in settings), None)
+            for field, names in named.items()
+        },
+    )
+    facts = TrainingFacts(
+        model=job.model or UNKNOWN,
+        accelerator=accelerator_of(folder, overrides),
+        accelerators=summary.num_accelerators,
+        file_count=summary.num_files_train,
+        samples_per_file=summary.num_samples_per_file,
+        record_bytes=job.record_length,
+        batch_samples=job.batch_size,
+        step_s=job.computation_time,
+        epochs=_epochs(folder, summary),
+        reported=_reported(folder, summary),
+    )
+    return published_run(folder, summary, facts, settings, overrides)
+
+
+def published_run(
+    folder: RunFolder,
+    summary: RunSummary,
+    facts: AnyFacts,
+    settings: Mapping[str, Setting],
+    overrides: Mapping[str, str],
+) -> PublishedRun:
+    """Return the run with these facts; its sources are the files that were read of it.
+
+    Raises:
+        UnreadableError: it ends before it starts.
+    """
+    if summary.start is not None and summary.end is not None and summary.end < summary.start:
+        folder.refuse(SUMMARY, "its end is before its start")
+    return PublishedRun(
+        name=folder.name,
+        started_s=summary.start,
+        ended_s=summary.end,
+        hosts=_hosts(summary),
+        settings=settings,
+        overrides=overrides,
+        facts=facts,
+        sources=tuple(folder.sources),
+    )
+
+
+def settings_of(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
+    """Return a run's settings by dotted name, and those that its command changed, as text.
+
+    Names don't begin with ``workload``. The overrides have ``workload`` itself, such as
+    ``unet3d_h100``. Both are empty without the files.
+
+    Raises:
+        UnreadableError: a file is not YAML, or not of this kind.
+    """
+    settings: dict[str, Setting] = {}
+    overrides: dict[str, str] = {}
+    for name in (match[0] for match in folder.matching(_CONFIGS)):
+        found = folder.yaml(name)
+        if name.endswith("config.yaml") and isinstance(found, dict):
+            job = found.get("workload", found)
+            settings.update(islice(_flat(job if isinstance(job, dict) else found), _MOST_SETTINGS))
+        elif name.endswith("overrides.yaml") and isinstance(found, list):
+            for each in found:
+                key, _, value = str(each).lstrip("+~").partition("=")
+                overrides[key.removeprefix("workload.")] = value
+        else:
+            folder.refuse(name, "is not a configuration of DLIO")
+    return settings, overrides
+
+
+def accelerator_of(folder: RunFolder, overrides: Mapping[str, str]) -> str | None:
+    """Return the emulated accelerator, named by the workload that was chosen, or by a folder."""
+    jobs = (job for edition in editions().values() for job in edition.training.values())
+    known = {name for job in jobs for name in job.accelerators}
+    for text in (overrides.get("workload", ""), *reversed(folder.path.split("/"))):
+        found = known.intersection(re.split(r"[^a-z0-9]+", text.lower()))
+        if found:
+            return min(found)
+    return None
+
+
+def _flat(found: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Setting]]:
+    for key, value in found.items():
+        name = f"{above}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, list):
+            yield name, f"list of {len(value)}"
+        else:
+            is_plain = value is None or isinstance(value, bool | int | float | str)
+            yield name, value if is_plain else str(value)
+
+
+def _hosts(summary: RunSummary) -> tuple[Host, ...]:
+    """Return the hosts; only the first, that of rank 0, is named.
+
+    DLIO writes the memory of each host once, by its first local rank, into the slot rank // ranks
+    per host, and adds up slots. So if ranks were dealt to hosts in turn, the first slots have sums
+    over several hosts, and the others have 0. The sum over all slots is right in both cases, so
+    each host then gets its mean.
+    """
+    counts = summary.host_cpu_count
+    slots = summary.num_hosts or len(summary.host_memory_GB) or 1
+    memory = _by_host([each * GIB for each in summary.host_memory_GB], slots)
+    cpus = _by_host([counts] if isinstance(counts, int) else counts, slots)
+    return tuple(
+        Host(name=None if index else summary.hostname, memory_bytes=each, cpu_count=cpu)
+        for index, (each, cpu) in enumerate(zip(memory, cpus, strict=True))
+    )
+
+
+def _by_host(slots: Sequence[float], hosts: int) -> list[int | None]:
+    if all(slots) and len(slots) == hosts:
+        return [round(each) for each in slots]
+    return [round(sum(slots) / hosts) or None] * hosts
+
+
+def _reported(folder: RunFolder, summary: _Summary) -> ReportedTraining:
+    metric = summary.metric
+    lists = (metric.train_au_percentage, metric.train_throughput_samples_per_second)
+    for each in lists:
+        if each and len(each) != (summary.epochs or len(lists[0])):
+            folder.refuse(SUMMARY, f"has {len(each)} values of {summary.epochs} epochs")
+    au, mb_per_s = metric.train_au_mean_percentage, metric.train_io_mean_MB_per_second
+    return ReportedTraining(
+        au=tuple(each / 100 for each in metric.train_au_percentage),
+        au_mean=None if au is None else au / 100,
+        samples_per_s=tuple(metric.train_throughput_samples_per_second),
+        samples_per_s_mean=metric.train_throughput_mean_samples_per_second,
+        nominal_bytes_per_s=None if mb_per_s is None else mb_per_s * MIB,
+    )
+
+
+def _epochs(folder: RunFolder, summary: _Summary) -> tuple[Epoch, ...]:
+    """Return the blocks of all epochs; none if no rank's times of blocks are there.
+
+    A rank without its own has those of the first rank: all wait for each other after every step.
+    """
+    times = folder.by_rank(r"(\d+)_per_epoch_stats\.json")
+    if not times and _TIMES in folder.files:
+        times = {0: _TIMES}
+    lists = folder.by_rank(r"(\d+)_output\.json")
+    if not times:
+        return ()
+    epochs: dict[int, dict[int, list[RankBlock]]] = {}
+    first: dict[tuple[int, int], float] = {}
+    for rank in sorted({*times, *lists}, key=lambda rank: (rank not in times, rank)):
+        own = _durations(folder, times[rank]) if rank in times else first
+        first = first or own
+        steps = _steps(folder, lists[rank]) if rank in lists else {}
+        if rank >= summary.num_accelerators or (steps and steps.keys() != own.keys()):
+            folder.refuse(
+                lists.get(rank, times.get(rank, "")),
+                f"its rank, or its blocks, are not those of {SUMMARY} and the first rank",
+            )
+        for (epoch, block), duration_s in own.items():
+            ranks = epochs.setdefault(epoch, {}).setdefault(block, [])
+            ranks.append(
+                RankBlock(rank=rank, duration_s=duration_s, **steps.get((epoch, block), {}))
+            )
+    if summary.epochs is not None and len(epochs) != summary.epochs:
+        folder.refuse(
+            times[min(times)], f"has {len(epochs)} epochs; {SUMMARY} has {summary.epochs}"
+        )
+    return tuple(
+        Epoch(blocks=tuple(Block(ranks=tuple(ranks)) for ranks in blocks.values()))
+        for blocks in epochs.values()
+    )
+
+
+def _durations(folder: RunFolder, name: str) -> dict[tuple[int, int], float]:
+    """Return the seconds of each block by epoch and block."""
+    found: dict[tuple[int, int], float] = {}
+    last = 0.0
+    for epoch, members in _numbered(folder.json(name), ""):
+        for block, member in _numbered(members, "block"):
+            span = folder.part(name, _Span, member)
+            if not last <= span.start < span.end:
+                folder.refuse(name, f"epoch {epoch}, block {block}: its times run backwards")
+            found[epoch, block] = span.end - span.start
+            last = span.end
+    return found
+
+
+def _steps(folder: RunFolder, name: str) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return what the step lists of a rank say of each block, by epoch and block."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for epoch, member in _numbered(folder.json(name), ""):
+        lists = folder.part(name, _Steps, member)
+        compute = dict(_numbered(lists.compute, "block"))
+        for block, steps in _numbered(lists.proc, "block"):
+            if not steps or len(steps) != len(compute.get(block, ())):
+                folder.refuse(
+                    name,
+                    f"epoch {epoch}, block {block} has {len(steps)} steps and "
+                    f"{len(compute.get(block, ()))} times of computation; "
+                    "both need the same number, at least one",
+                )
+            found[epoch, block] = {
+                "steps": len(steps),
+                "first_step_s": steps[0],
+                "first_compute_s": compute[block][0],
+                "compute_s": math.fsum(compute[block]),
+            }
+    return found
+
+
+def _numbered(found: Mapping[str, Any], prefix: str) -> list[tuple[int, Any]]:
+    """Return the members named by a prefix and a number, in the order of numbers."""
+    pattern = re.compile(rf"{prefix}(\d+)")
+    matches = ((pattern.fullmatch(name), value) for name, value in found.items())
+    return sorted(((int(match[1]), value) for match, value in matches if match), key=itemgetter(0))

@@ -1,0 +1,138 @@
+"""The folder of a published run: its files, bounded, strictly parsed, each with its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wattload.core.base_models import first_fault
+from wattload.core.errors import DataError
+from wattload.core.files import read_bounded
+from wattload.core.mlperf.published import SourceFile
+from wattload.core.units import MIB
+
+LIMIT_BYTES = 64 * MIB
+"""The largest file that is read; the step lists of a rank are a few megabytes."""
+
+SUMMARY = "summary.json"
+_LONGEST_VALUE = 60
+
+
+class UnreadableError(DataError):
+    """A file or folder of a tree can't be used; ``reason`` is one clause about ``path``."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class Part(BaseModel):
+    """What is read of a JSON object: exact types, no NaN or infinity; other fields are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+PartT = TypeVar("PartT", bound=Part)
+
+
+class RunFolder:
+    """A folder with the files of a run, or of a set.
+
+    ``path`` is relative to the tree at ``root``, ``name`` to the folder of the run's set. ``files``
+    are the regular files below it by relative name. ``sources`` are those read so far.
+    """
+
+    def __init__(self, root: Path, path: str, name: str, files: Sequence[str]) -> None:
+        self.root = root
+        self.path = path
+        self.name = name
+        self.files = frozenset(files)
+        self.sources: list[SourceFile] = []
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        return self.json(SUMMARY)
+
+    def matching(self, pattern: str) -> list[re.Match[str]]:
+        """Return the matches of all files whose whole name fits a pattern, sorted by name."""
+        compiled = re.compile(pattern)
+        return [match for match in map(compiled.fullmatch, sorted(self.files)) if match]
+
+    def by_rank(self, pattern: str) -> dict[int, str]:
+        """Return names of files by rank, the first group of a pattern."""
+        return {int(match[1]): match[0] for match in self.matching(pattern)}
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Return the JSON object in a file.
+
+        Raises:
+            UnreadableError: it is missing, too large, not strict JSON, or not an object.
+        """
+        try:
+            found = json.loads(
+                self._read(name), object_pairs_hook=_unique, parse_constant=_not_json
+            )
+        except (ValueError, RecursionError) as error:
+            self.refuse(name, f"not JSON: {error}")
+        return found if isinstance(found, dict) else self.refuse(name, "not a JSON object")
+
+    def yaml(self, name: str) -> object:
+        """Return the value in a YAML file; raises as ``json`` does."""
+        import yaml
+
+        try:
+            return yaml.load(self._read(name), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            self.refuse(name, f"not YAML: {' '.join(str(error).split())}")
+
+    def part(self, name: str, model: type[PartT], found: object) -> PartT:
+        """Return what a model reads of ``found``, a value from the file ``name``.
+
+        Raises:
+            UnreadableError: a value is missing, or of the wrong type or range.
+        """
+        try:
+            return model.model_validate(found)
+        except ValidationError as error:
+            place, fault, value = first_fault(error)
+            self.refuse(name, f"{place}: {fault}, not {repr(value)[:_LONGEST_VALUE]}")
+
+    def refuse(self, name: str, reason: str) -> NoReturn:
+        """Raise the error about a file of this folder."""
+        raise UnreadableError(str(Path(self.path, name)), reason)
+
+    def _read(self, name: str) -> bytes:
+        if name not in self.files:
+            self.refuse(name, "not in this copy")
+        path = Path(self.path, name)
+        try:
+            if (self.root / path).stat().st_size > LIMIT_BYTES:
+                self.refuse(name, f"larger than {LIMIT_BYTES // MIB} MiB, the most that is read")
+            content = read_bounded(self.root / path, LIMIT_BYTES)
+        except OSError as error:
+            self.refuse(name, f"can't be read: {error.strerror}")
+        digest = hashlib.sha256(content).hexdigest()
+        source = SourceFile(path=str(path), size_bytes=len(content), sha256=digest)
+        self.sources.append(source)
+        return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twin = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twin!r} appears twice in one object")
+    return found
+
+
+def _not_json(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number of JSON")
