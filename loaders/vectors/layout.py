@@ -12,7 +12,9 @@ from enum import Enum
 
 import numpy as np
 
-SECTOR_BYTES = 4096
+from wattload.core.storage import node_file
+
+SECTOR_BYTES = node_file.SECTOR_BYTES
 MAX_DEGREE = 512
 MAX_NODE_BYTES = 4 * SECTOR_BYTES
 MAX_NODES = (1 << 31) - 1
@@ -48,7 +50,7 @@ class NodeLayout:
 
     @property
     def node_bytes(self) -> int:
-        return self.dim * self.vector_type.dtype.itemsize + 4 * (self.degree + 1)
+        return node_file.node_bytes(self.dim * self.vector_type.dtype.itemsize, self.degree)
 
     @property
     def nodes_per_sector(self) -> int:
@@ -58,14 +60,12 @@ class NodeLayout:
     @property
     def read_bytes(self) -> int:
         """The bytes of the one read that a node takes."""
-        return -(-self.node_bytes // SECTOR_BYTES) * SECTOR_BYTES
+        return node_file.read_bytes(self.node_bytes)
 
     @property
     def file_bytes(self) -> int:
         """The size of the file, its header included."""
-        sharing = self.nodes_per_sector
-        groups = -(-self.count // sharing) if sharing else self.count
-        return SECTOR_BYTES + groups * self.read_bytes
+        return node_file.file_bytes(self.count, self.node_bytes)
 
     def place(self, node: int) -> tuple[int, int]:
         """Return the offset of a node's read in the file, and that of the node in the read."""

@@ -122,9 +122,10 @@ class TrainingFacts(Frozen):
 class Operation(Frozen):
     """One checkpoint written or read, over all ranks.
 
-    ``seconds`` has the duration of each rank whose file is there, else of the slowest alone.
-    ``start_s`` is on the run's own clock, ``None`` if unknown. ``device_bytes`` is what local block
-    devices moved meanwhile, ``None`` if that is unknown or storage is behind a network.
+    ``seconds`` has the duration of each rank whose file is there, in the order of ranks.
+    ``start_s`` is on the clock of the run's ``started_s``, ``None`` if unknown. ``device_bytes`` is
+    what local block devices moved between the samples around it, so at most this much was its own;
+    ``None`` if that is unknown or storage is behind a network.
     """
 
     start_s: float | None = None
@@ -157,8 +158,9 @@ class CheckpointFacts(Frozen):
 class CacheTrial(Frozen):
     """One trial of one option on one rank; ``None`` is what its files don't say.
 
-    Requests read ``read_bytes`` in all, ``memory_bytes`` of them from the memory tier. The two
-    95th percentiles are of whole writes and of their ``fsync`` alone.
+    Requests read ``read_bytes`` in all, ``memory_bytes`` of them from the memory tiers.
+    ``written_bytes`` went to storage. The two 95th percentiles are of whole writes to storage and
+    of their ``fsync`` alone.
     """
 
     trial: int = Field(ge=0)
@@ -194,13 +196,17 @@ class CacheFacts(Frozen):
 
 
 class VectorFacts(Frozen):
-    """A run of MLPerf's vector database benchmark, as its summary prints it."""
+    """A run of MLPerf's vector database benchmark, as its summary prints it.
+
+    ``max_degree`` is of DiskANN's graph, ``None`` for another index or if no file says it.
+    """
 
     kind: Literal["vector_database"] = "vector_database"
     database: str
     index: str
-    vectors: int = Field(ge=1)
+    vectors: int | None = Field(ge=1)
     dimensions: int = Field(ge=1)
+    max_degree: int | None = Field(default=None, ge=1)
     queries: int | None = Field(ge=0)
     seconds: float | None = Field(gt=0)
     queries_per_s: float | None = Field(ge=0)
