@@ -20,6 +20,7 @@ COMMANDS = {
     "sampler": "serve the runs of unprivileged users; the only process that needs root",
     "report": "one HTML page from run folders: single runs, or a comparison of A and B",
     "check": "the checks of runs; exit status 3 if one failed, 2 if a record can't be read",
+    "import": "read published results of MLPerf Storage, and store them for reports and checks",
     "datagen": "only generate the data of a workload",
     "settings": "all settings: meaning, unit, range and default",
     "plan": "bytes, time and space of a run before it, also of checkpoints too large to run here",

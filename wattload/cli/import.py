@@ -1,0 +1,95 @@
+"""``wattload import``: read published results of MLPerf Storage, and store them set by set."""  # noqa: N999
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from wattload.core.errors import ConfigError, DataError
+from wattload.core.mlperf.published import PublishedSet
+from wattload.core.mlperf.store import write_sets
+from wattload.core.mlperf.tree import Tree, read_tree, subject_of
+
+_DEFAULT = "runs/published"
+_RUNS = "runs="
+_DATA = {"steps": "step lists", "blocks": "block times", "summary": "summaries"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="TREE",
+        help="a folder of published results, such as mlcommons/storage_results_v1.0 as downloaded; "
+        f"runs=DIR is where they are stored, {_DEFAULT} by default",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Import all trees; returns 0, or 2 if no run was found."""
+    words: list[str] = arguments.words
+    trees = [Path(word) for word in words if not word.startswith(_RUNS)]
+    if not trees:
+        raise ConfigError("no tree named; for example: wattload import results_v1.0/ runs=DIR")
+    runs = Path(next((w.removeprefix(_RUNS) for w in words if w.startswith(_RUNS)), _DEFAULT))
+    documents = []
+    for path in trees:
+        tree = read_tree(path)
+        write_sets(tree.sets, runs)
+        documents.append({"path": str(path), **_document(tree)})
+        if not arguments.json:
+            _print(tree)
+    if arguments.json:
+        print(json.dumps({"runs": str(runs), "trees": documents}))
+    if not any(document["sets"] for document in documents):
+        raise DataError(f"found no run of MLPerf Storage in {', '.join(map(str, trees))}")
+    if not arguments.json:
+        print(f"stored in {runs}; compare with runs of yours: wattload report {runs} RUN...")
+    return 0
+
+
+def _document(tree: Tree) -> dict[str, Any]:
+    return {
+        "sets": [
+            {
+                "path": each.path,
+                "organisation": each.organisation,
+                "system": each.system,
+                "model": subject_of(each.facts)[1],
+                "accelerator": subject_of(each.facts)[2] or None,
+                "runs": len(each.runs),
+                "from": _sources(each),
+            }
+            for each in tree.sets
+        ],
+        "unread": [each.model_dump() for each in tree.unread],
+        "not_in_this_copy": tree.absent,
+        "passed_over": tree.passed_over,
+        "litter": tree.litter,
+    }
+
+
+def _sources(*sets: PublishedSet) -> dict[str, int]:
+    """Return how many runs' figures follow from which data."""
+    found = Counter(getattr(run.facts, "source", "summary") for each in sets for run in each.runs)
+    return {name: found[name] for name in _DATA}
+
+
+def _print(tree: Tree) -> None:
+    for each in tree.sets:
+        _, model, accelerator = subject_of(each.facts)
+        sources = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(each).items() if n)
+        subject = f"{model} {accelerator}".strip()
+        print(f"{each.organisation}, {each.system}: {subject}, {len(each.runs)} runs, {sources}")
+    for left in tree.unread:
+        print(f"left out: {left.path}: {left.reason}")
+    counts = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(*tree.sets).items())
+    print(
+        f"{len(tree.sets)} sets, {sum(len(each.runs) for each in tree.sets)} runs: {counts}; "
+        f"{len(tree.absent)} files not in this copy; {len(tree.unread)} left out; passed over: "
+        f"{tree.passed_over} runs in folders of code or data sets, {tree.litter} files of macOS"
+    )
