@@ -11,6 +11,7 @@ import math
 import struct
 import threading
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol
@@ -48,6 +49,19 @@ _ALIGN_BYTES = 64
 _PADDING_ID = 0xD935
 """The extra field that aligns a stored member (the id that Android's zipalign uses)."""
 
+_JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
+_SEGMENT, _APP15 = struct.Struct(">2H"), 0xFFEF
+_SEGMENT_BYTES = 15 * 4096
+_JPEG_HEAD_BYTES = len(_JPEG_START) + _SEGMENT.size
+_JPEG_IMAGE = (
+    bytes.fromhex("ffdb 0043 00") + bytes([1] * 64)  # DQT: quantization by 1
+    + bytes.fromhex("ffc0 000b 08 0008 0008 01 011100")  # SOF0: 8 x 8, one component
+    + bytes.fromhex("ffc4 0014 00 01") + bytes(16)  # DHT: DC differences of 0 alone
+    + bytes.fromhex("ffc4 0014 10 01") + bytes(16)  # DHT: AC ends of block alone
+    + bytes.fromhex("ffda 0008 01 0100 003f00 3f")  # SOS, and the block in two bits
+    + _JPEG_END
+)  # fmt: skip
+
 
 class RecordFormat(Protocol):
     """The layout of one uint8 array in a file: ``head``, payload, ``tail``."""
@@ -71,6 +85,10 @@ class RecordFormat(Protocol):
         self, raw: NDArray[np.uint8], name: str, /, *, check_crc: bool = False
     ) -> NDArray[np.uint8]:
         """Return the payload as a view of a file's bytes; ``name`` is for the ``DataError``."""
+        ...
+
+    def inside(self, shape: tuple[int, ...], /) -> Sequence[tuple[int, bytes]]:
+        """Return bytes of the format within the payload, each with its offset in the file."""
         ...
 
     def surrounds(self, raw: NDArray[np.uint8], name: str, /) -> bool:
@@ -105,6 +123,10 @@ class Npy:
     def tail(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
         """Return nothing: the file ends with the array."""
         return b""
+
+    def inside(self, shape: tuple[int, ...]) -> Sequence[tuple[int, bytes]]:
+        """Return nothing: the array is contiguous."""
+        return ()
 
     def payload(
         self, raw: NDArray[np.uint8], name: str, *, check_crc: bool = False
@@ -209,6 +231,10 @@ class Npz:
         directory += _central(_LABEL, len(label), label_crc32, start)
         end = _END.pack(_END_MAGIC, 0, 0, 2, 2, len(directory), start + len(local), 0)
         return local + directory + end
+
+    def inside(self, shape: tuple[int, ...]) -> Sequence[tuple[int, bytes]]:
+        """Return nothing: the array is contiguous."""
+        return ()
 
     def payload(
         self, raw: NDArray[np.uint8], name: str, *, check_crc: bool = False
@@ -343,8 +369,80 @@ def _central(member: bytes, size: int, crc32: int, offset: int) -> bytes:
     return _CENTRAL.pack(_CENTRAL_MAGIC, *fields, 0, 0, 0, 0, 0, offset) + member
 
 
+class Jpeg:
+    """A JPEG file (ITU-T T.81, annex B) with the payload in APP15 segments before a tiny image.
+
+    Decoders skip these segments, and Pillow, with which DLIO reads, reads all of them. After the
+    image it would read nothing. A segment has at most 65,535 bytes, so a longer payload contains
+    the headers of further segments: the last four bytes of every 15th block of 4 KiB, where no
+    stamp is. They are sealed with the rest of their block.
+
+    A JPEG file of another structure, as DLIO generates it, is all payload.
+    """
+
+    HAS_CRC = False
+
+    def head(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
+        """Return the start of the image and the header of the first segment."""
+        return _JPEG_START + _segments(math.prod(shape))[0][1]
+
+    def checked_head(self, shape: tuple[int, ...]) -> bytes:
+        """Return nothing: there is no CRC."""
+        return b""
+
+    def tail(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
+        """Return the image: 8 x 8 grey pixels."""
+        return _JPEG_IMAGE
+
+    def inside(self, shape: tuple[int, ...]) -> Sequence[tuple[int, bytes]]:
+        """Return the headers of the segments after the first."""
+        return _segments(math.prod(shape))[1:]
+
+    def payload(
+        self, raw: NDArray[np.uint8], name: str, *, check_crc: bool = False
+    ) -> NDArray[np.uint8]:
+        """Return the bytes between head and image, shape ``(n,)``, as a view of ``raw``.
+
+        ``raw`` holds the whole file, shape ``(file bytes,)``. The format has no CRC to check.
+
+        Raises:
+            DataError: not a JPEG file, or truncated.
+        """
+        start, end = raw[:2].tobytes(), raw[-2:].tobytes()
+        if start != _JPEG_START:
+            raise DataError(f"{name} is not JPEG: it starts with {start!r}, not {_JPEG_START!r}")
+        if end != _JPEG_END:
+            raise DataError(
+                f"{name} is truncated: it ends with {end!r}, not {_JPEG_END!r}, the end of a JPEG "
+                "file; generate the data again"
+            )
+        return raw[_JPEG_HEAD_BYTES : -len(_JPEG_IMAGE)] if self.surrounds(raw, name) else raw
+
+    def surrounds(self, raw: NDArray[np.uint8], name: str) -> bool:
+        """Return whether the head and the image are as we write them."""
+        payload_bytes = len(raw) - _JPEG_HEAD_BYTES - len(_JPEG_IMAGE)
+        return (
+            payload_bytes >= 0
+            and raw[:_JPEG_HEAD_BYTES].tobytes() == self.head((payload_bytes,))
+            and raw[-len(_JPEG_IMAGE) :].tobytes() == _JPEG_IMAGE
+        )
+
+
+def _segments(payload_bytes: int) -> Sequence[tuple[int, bytes]]:
+    """Return each segment's header with its offset in the file."""
+    end = _JPEG_HEAD_BYTES + payload_bytes
+    later = range(_SEGMENT_BYTES - _SEGMENT.size, end - _SEGMENT.size + 1, _SEGMENT_BYTES)
+    starts = [len(_JPEG_START), *later]
+    ends = [*later, end]
+    # The length counts itself, but not the two bytes of the marker before it.
+    return [
+        (first, _SEGMENT.pack(_APP15, last - first - 2))
+        for first, last in zip(starts, ends, strict=True)
+    ]
+
+
 NPY: Final = Npy()
-FORMATS: Final[dict[str, RecordFormat]] = {"npy": NPY, "npz": Npz()}
+FORMATS: Final[dict[str, RecordFormat]] = {"jpeg": Jpeg(), "npy": NPY, "npz": Npz()}
 
 
 def record_format(name: str) -> RecordFormat:

@@ -52,15 +52,16 @@ class Config:
         ),
         PYTORCH,
         *(
-            Requirement(
-                module=module,
-                software=module,
-                extra="dlio",
+            Requirement(module=module, software=software, extra="dlio")
+            for module, software in (
+                ("mpi4py", "mpi4py"),
+                ("pandas", "pandas"),
+                ("PIL", "Pillow"),
+                ("psutil", "psutil"),
             )
-            for module in ("mpi4py", "pandas", "psutil")
         ),
     )
-    """What the program imports for unet3d."""
+    """What the program imports; Pillow for JPEG alone."""
 
     _target_: str = "wattload.loaders.dlio.config.Config"
     workers: int = setting(4, "Worker processes per accelerator.", least=1, most=WORKER_LIMIT)

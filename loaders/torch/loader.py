@@ -26,6 +26,7 @@ from wattload.core.errors import DataError, RunError, content_fault, host_fault
 from wattload.core.io import Batch, DataPath, VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import missing_error
+from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import verify_payload
 from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 from wattload.loaders.torch.config import Config, require_shared_memory
@@ -129,7 +130,8 @@ def read_payload(path: Path, size_bytes: int) -> tuple[NDArray[np.uint8], int]:
     """Return a file's payload and the nanoseconds spent reading it.
 
     An npz is read in pieces through ``zipfile``, whose other work is decoding. The array of an npy
-    is read at once by ``np.fromfile``; parsing its header takes no measurable time.
+    is read at once by ``np.fromfile``, a JPEG as bytes; parsing their headers takes no measurable
+    time.
 
     Raises:
         DataError: as ``load_payload``; or the file changed meanwhile or has another size, while
@@ -156,10 +158,15 @@ def read_payload(path: Path, size_bytes: int) -> tuple[NDArray[np.uint8], int]:
 def load_payload(path: Path, source: BinaryIO) -> NDArray[np.uint8]:
     """Return a record's payload as ``np.load`` delivers it, shape ``(n,)``; ``path`` names it.
 
+    A JPEG is read as bytes and not decoded.
+
     Raises:
-        DataError: the file is truncated, corrupt, not npz or npy, or not a uint8 array in C order.
+        DataError: the file is truncated, corrupt, of another format, or not a uint8 array in C
+            order.
         OSError: the file can't be read.
     """
+    if path.suffix == ".jpeg":
+        return record_format("jpeg").payload(np.frombuffer(source.read(), np.uint8), str(path))
     try:
         loaded = np.load(source, allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):

@@ -195,6 +195,7 @@ def whole(steps: int = 4, **changes: Any) -> EpochTimes:
         "processed_s": (0.46,) * steps,
         "step_s": (0.5,) * steps,
         "decode_s": (0.2,) * steps,
+        "open_s": (0.07,) * steps,
         "copied_bytes": 1000,
         "device_copy_s": 0.25,
         **changes,
@@ -213,6 +214,8 @@ def test_seconds_are_those_of_one_accelerator_and_shares_sum_to_one() -> None:
         "barrier_fraction": 0.08,
         "decode_s": 1.6,
         "decode_p50_s": 0.2,
+        "open_s": 0.56,
+        "open_mean_s": 0.01,
         "copied_bytes": 2000,
         "device_copy_bytes_per_s": 4000.0,
     }
@@ -234,6 +237,7 @@ def without_part(name: str) -> dict[str, Any]:
         (without_part(COPY), "copied_bytes", "no device"),
         (without_part("barrier"), "barrier_fraction", "not reported"),
         ({"step_s": None}, "step_max_s", "not reported"),
+        ({"open_s": None}, "open_mean_s", "not reported"),
         ({"hash_cpu_s": None}, "hash_cpu_s", "not reported"),
     ],
 )

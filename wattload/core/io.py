@@ -485,6 +485,10 @@ class Batch:
     batch. Workers run in parallel, so it may exceed the time of the batch. Waiting for the target
     and verification are not included. ``None`` where the library behind the loader does not
     separate it from reading.
+
+    ``open_s`` is the time that the loader spends on opening and closing the files of the batch, and
+    on what it asks of them besides their bytes, summed over its workers likewise. ``None`` where
+    the loader does not separate it from reading.
     """
 
     tensor: NDArray[np.uint8]
@@ -494,6 +498,7 @@ class Batch:
     verified: VerifiedSamples
     worker_cpu_s: float = 0.0
     decode_s: float | None = None
+    open_s: float | None = None
 
 
 class Loader(Protocol):

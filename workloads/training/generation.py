@@ -231,6 +231,8 @@ class RecordWriter:
                 : round_up(min(len(self._buffer), size_bytes - offset), PAGE_BYTES)
             ]
             self._pool.fill(chunk, record.index, offset)
+            for position, data in layout.inside(shape):
+                _overlay(chunk, offset, position, data)
             part = chunk[max(start - offset, 0) : max(end - offset, 0)]
             seal(part, record.identity, offset_bytes=max(start, offset))
             digest.update(part.data)

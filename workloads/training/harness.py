@@ -33,6 +33,7 @@ from wattload.results.training.facts import (
     DECODE,
     HASH,
     LOAD,
+    OPEN,
     PHASE,
     REST,
     STEPS,
@@ -61,6 +62,7 @@ _MISSING = {
     BARRIER: "not reported by dlio-benchmark",
     REST: "not reported by dlio-benchmark",
     STEPS: "dlio-benchmark does not report whole steps",
+    OPEN: "dlio-benchmark does not time opening apart from reading",
     HASH: "dlio-benchmark discards the bytes, so nothing was hashed",
 }
 

@@ -94,20 +94,25 @@ def _receive(arrived: Sequence[Arrived], tally: _Tally, clock: StepClock) -> Non
 
 
 def _times(clock: StepClock, tally: _Tally, *, cpu_s: float, has_device: bool) -> EpochTimes:
-    decode_s = [seconds for seconds in tally.decode_s if seconds is not None]
     timed = [part for part in PARTS if part != COPY or has_device]
     return EpochTimes(
         duration_s=clock.duration_ns / NS_PER_S,
         parts_s={part: clock.seconds(part) for part in timed},
         processed_s=clock.processed_s(),
         step_s=clock.steps_s(),
-        decode_s=tuple(decode_s) if len(decode_s) == len(tally.decode_s) else None,
+        decode_s=_all_known(tally.decode_s),
+        open_s=_all_known(tally.open_s),
         read_bytes=tally.read_bytes,
         cpu_s=cpu_s,
         hash_cpu_s=tally.hash_cpu_s,
         copied_bytes=tally.copied_bytes,
         device_copy_s=tally.device_copy_s,
     )
+
+
+def _all_known(seconds: Sequence[float | None]) -> tuple[float, ...] | None:
+    known = tuple(each for each in seconds if each is not None)
+    return known if len(known) == len(seconds) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +122,8 @@ class EpochTimes:
     ``parts_s`` are those that were timed, in results' names. ``step_s`` is the whole step by a
     separate clock (CLOCK_MONOTONIC_RAW). ``processed_s`` is DLIO's: the step up to the end of the
     computation, without the barrier. ``decode_s`` has an entry per batch: the time that the
-    loader's workers spent on decoding it. ``None`` means not measured.
+    loader's workers spent on decoding it; ``open_s`` likewise for opening and closing its files.
+    ``None`` means not measured.
 
     ``duration_s`` is the whole epoch including barriers. ``cpu_s`` includes the loader's own
     processes. ``copied_bytes`` arrived on the device, in ``device_copy_s`` seconds of its clock.
@@ -131,6 +137,7 @@ class EpochTimes:
     hash_cpu_s: float | None = None
     step_s: tuple[float, ...] | None = None
     decode_s: tuple[float, ...] | None = None
+    open_s: tuple[float, ...] | None = None
     copied_bytes: int = 0
     device_copy_s: float = 0.0
 
@@ -143,6 +150,7 @@ class EpochTimes:
             parts_s={part: sum(seconds) for part, seconds in self.parts_s.items()},
             steps_s=None if self.step_s is None else sum(self.step_s),
             decode_s=None if self.decode_s is None else sum(self.decode_s),
+            open_s=None if self.open_s is None else sum(self.open_s),
             read_bytes=self.read_bytes,
             cpu_s=self.cpu_s,
             hash_cpu_s=self.hash_cpu_s,
@@ -232,6 +240,7 @@ class _Tally:
     worker_cpu_s: float = 0.0
     hash_cpu_s: float = 0.0
     decode_s: list[float | None] = field(default_factory=list)
+    open_s: list[float | None] = field(default_factory=list)
     copied_bytes: int = 0
     device_copy_s: float = 0.0
     _row_count: int = 0
@@ -246,6 +255,7 @@ class _Tally:
         self.hash_cpu_s += batch.verified.cpu_s
         self._verified.add(batch.verified)
         self.decode_s.append(batch.decode_s)
+        self.open_s.append(batch.open_s)
         first, self._row_count = self._row_count, self._row_count + len(batch.tensor)
         hashed_rows = {}
         indices = self.order[first : self._row_count]

@@ -21,7 +21,7 @@ from wattload.core.workload import (
 )
 from wattload.loaders.device_copy import DeviceCopier
 from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, SampleSet
-from wattload.results.training.facts import COPY, DECODE, PHASE
+from wattload.results.training.facts import COPY, DECODE, OPEN, PHASE
 from wattload.workloads.training.checks import ColdCache, Delivery
 from wattload.workloads.training.config import Config
 from wattload.workloads.training.dataset import WORKLOAD, PreparedData
@@ -154,7 +154,11 @@ class Unet3d:
             epochs_by_rank,
             samples,
             self._loader,
-            missing={COPY: self._device.reason, DECODE: self._loader.sample_decode_timed},
+            missing={
+                COPY: self._device.reason,
+                DECODE: self._loader.sample_decode_timed,
+                OPEN: f"loader={self._loader.name} does not time opening apart from reading",
+            },
             ceiling_bytes_per_s=ceiling,
             device=copier.device if copier is not None else None,
             draw=f"{draw:016x}",

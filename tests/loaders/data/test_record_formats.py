@@ -1,4 +1,4 @@
-"""npy and npz: what numpy writes we read, what we write numpy reads, and damage is one sentence."""
+"""What numpy and Pillow write we read, what we write they read, and damage is one sentence."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.loaders.data.record_formats import FORMATS, file_bytes, record_format
 
 Bytes = NDArray[np.uint8]
+NUMPY = ["npy", "npz"]
 SHAPES = [(1, 1, 1), (3, 5, 1), (70, 61, 1), (1000,), (0, 4, 1), (33, 2)]
 
 
@@ -29,7 +30,11 @@ def _record(shape: tuple[int, ...]) -> Bytes:
 def _ours(name: str, record: Bytes) -> bytes:
     layout = FORMATS[name]
     crc32 = zlib.crc32(record.tobytes(), zlib.crc32(layout.checked_head(record.shape)))
-    return layout.head(record.shape, crc32) + record.tobytes() + layout.tail(record.shape, crc32)
+    head, tail = (of(record.shape, crc32) for of in (layout.head, layout.tail))
+    content = bytearray(head + record.tobytes() + tail)
+    for position, data in layout.inside(record.shape):
+        content[position : position + len(data)] = data
+    return bytes(content)
 
 
 def _theirs(name: str, array: NDArray[Any], **others: Any) -> bytes:
@@ -45,7 +50,7 @@ def _raw(data: bytes) -> Bytes:
     return np.frombuffer(data, dtype=np.uint8)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NUMPY)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_numpy_reads_what_we_write(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     record = _record(shape)
@@ -62,7 +67,7 @@ def test_numpy_reads_what_we_write(name: str, shape: tuple[int, ...], tmp_path: 
         assert loaded["y"].dtype == np.int64
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NUMPY)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_we_read_what_numpy_writes(name: str, shape: tuple[int, ...]) -> None:
     record = _record(shape)
@@ -87,7 +92,7 @@ def test_file_size_is_known_before_it_is_written(name: str, shape: tuple[int, ..
     assert file_bytes(FORMATS[name], shape) == len(_ours(name, _record(shape)))
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NUMPY)
 def test_payload_starts_at_a_multiple_of_64(name: str) -> None:
     assert len(FORMATS[name].head((12, 12, 1))) % 64 == 0
 
@@ -120,7 +125,7 @@ def test_damage_never_escapes_as_another_error(data: st.DataObject) -> None:
         assert found.dtype == np.uint8
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NUMPY)
 @pytest.mark.parametrize("dtype", ["i1", "<f4", ">u2", "S1"])
 def test_another_dtype_is_refused(name: str, dtype: str) -> None:
     raw = _raw(_theirs(name, np.zeros((3, 4), dtype=dtype)))
@@ -128,7 +133,7 @@ def test_another_dtype_is_refused(name: str, dtype: str) -> None:
         FORMATS[name].payload(raw, "file")
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", NUMPY)
 def test_column_order_is_refused(name: str) -> None:
     raw = _raw(_theirs(name, np.asfortranarray(_record((3, 4)))))
     with pytest.raises(DataError, match="fortran_order=True"):
@@ -239,5 +244,42 @@ def test_a_record_that_needs_zip64_is_refused_before_it_is_made() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"npy, npz, got 'tfrecord'"):
+    with pytest.raises(ConfigError, match=r"jpeg, npy, npz, got 'tfrecord'"):
         record_format("tfrecord")
+
+
+SEGMENT_BYTES = 15 * 4096
+EDGES = [SEGMENT_BYTES * count - 6 + more for count in (1, 2) for more in (-5, -1, 0, 1, 5)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 322_957, *EDGES])
+def test_pillow_reads_every_byte_of_our_jpeg(size: int) -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    whole = _ours("jpeg", _record((size,)))
+    image = image_module.open(io.BytesIO(whole))
+    assert np.asarray(image).tolist() == [[128] * 8] * 8
+    segments = [(name, len(content) + 4) for name, content in image.applist]
+    assert {name for name, _ in segments} == {"APP15"}
+    assert 2 + sum(length for _, length in segments) == 6 + size
+    payload = FORMATS["jpeg"].payload(_raw(whole), "file").tobytes()
+    assert payload == whole[6 : 6 + size]
+    assert FORMATS["jpeg"].surrounds(_raw(whole), "file")
+
+
+def test_no_header_of_a_segment_is_where_a_stamp_is() -> None:
+    inside = FORMATS["jpeg"].inside((322_957,))
+    assert [(at + 4) % SEGMENT_BYTES for at, _ in inside] == [0] * 5
+
+
+def test_a_jpeg_of_another_program_is_all_payload() -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image_module.fromarray(_record((90, 70))).save(file, format="JPEG")
+    raw = _raw(file.getvalue())
+    assert FORMATS["jpeg"].payload(raw, "file").tobytes() == file.getvalue()
+    assert not FORMATS["jpeg"].surrounds(raw, "file")
+
+
+def test_random_bytes_under_the_name_of_a_jpeg_are_refused() -> None:
+    with pytest.raises(DataError, match=r"^file is not JPEG"):
+        FORMATS["jpeg"].payload(_record((500,)), "file")

@@ -146,7 +146,7 @@ def test_our_process_never_imports_the_program(tmp_path: Path) -> None:
         "import sys\n"
         "from wattload.loaders.dlio import config, harness, record_files\n"
         "print(sorted(n for n in sys.modules if n.split('.')[0] in "
-        "('dlio_benchmark', 'torch', 'mpi4py', 'pandas', 'psutil')))"
+        "('dlio_benchmark', 'torch', 'mpi4py', 'pandas', 'PIL', 'psutil')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
 from tests.stamped import bad_blocks
@@ -24,7 +25,7 @@ from wattload.loaders.data.data_folder import DataFolder
 from wattload.loaders.data.media import DirectMedium, PageCacheMedium
 from wattload.loaders.data.record_formats import FORMATS
 from wattload.workloads.training import generation
-from wattload.workloads.training.config import Config, Sizes
+from wattload.workloads.training.config import Config, Sizes, payload_bytes
 from wattload.workloads.training.dataset import Dataset, PreparedData
 from wattload.workloads.training.generation import (
     BLOCK_BYTES,
@@ -43,11 +44,19 @@ def dataset(path: Path, **changes: Any) -> Dataset:
     return Dataset(Config(**settings), COUNT, (directory_target(path),))
 
 
+def loaded(path: Path) -> NDArray[np.uint8]:
+    """Return a record as numpy loads it, which checks the CRC of an npz; a JPEG by our format."""
+    if path.suffix == ".jpeg":
+        return FORMATS["jpeg"].payload(np.fromfile(path, np.uint8), str(path))
+    record = np.load(path, allow_pickle=False)
+    return np.asarray(record["x"] if path.suffix == ".npz" else record)
+
+
 def stored(data: PreparedData) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in data.paths}
 
 
-@pytest.mark.parametrize("record_format", ["npz", "npy"])
+@pytest.mark.parametrize("record_format", sorted(FORMATS))
 @pytest.mark.parametrize("sizes", Sizes)
 def test_files_have_the_planned_sizes_and_the_listed_payloads(
     tmp_path: Path, record_format: str, sizes: Sizes
@@ -56,9 +65,8 @@ def test_files_have_the_planned_sizes_and_the_listed_payloads(
     data, reused = prepare(planned, context_at(tmp_path))
     assert not reused
     for index, path in enumerate(data.paths):
-        loaded = np.load(path, allow_pickle=False)
-        record = loaded["x"] if record_format == "npz" else loaded
-        assert record.shape == planned.shapes[index]
+        record = loaded(path)
+        assert record.size == payload_bytes(planned.shapes[index])
         assert path.stat().st_size == planned.file_bytes[index]
         assert hashlib.sha256(record.tobytes()).hexdigest() == data.digest(index)
         assert path.stat().st_blocks * 512 >= path.stat().st_size  # fully written
@@ -248,16 +256,16 @@ def test_a_torso_is_no_record_and_can_be_removed(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
-@pytest.mark.parametrize("record_format", ["npz", "npy"])
+@pytest.mark.parametrize("record_format", sorted(FORMATS))
 @pytest.mark.parametrize(
-    "payload_bytes",
+    "size",
     [1, 4000, POOL_BYTES - 487, POOL_BYTES - 292, POOL_BYTES - 192, POOL_BYTES, 2 * POOL_BYTES + 5],
 )
 def test_records_of_every_size_round_the_chunk_are_whole(
-    tmp_path: Path, record_format: str, payload_bytes: int
+    tmp_path: Path, record_format: str, size: int
 ) -> None:
     # The third ends with its chunk, the fourth has its end of the archive on both sides of it.
-    folder = DataFolder.claim(tmp_path, "unet3d", {"size": payload_bytes}, seed=1)
+    folder = DataFolder.claim(tmp_path, "unet3d", {"size": size}, seed=1)
     writer = RecordWriter(
         FORMATS[record_format],
         PayloadPool(1),
@@ -265,16 +273,16 @@ def test_records_of_every_size_round_the_chunk_are_whole(
         DirectMedium(),
         ignore,
     )
-    shape = (payload_bytes, 1, 1)
+    shape = (size, 1, 1)
     identity = BlockIdentity(1, 2)
     writer.write(Record(folder=folder, name="record", shape=shape, index=2, identity=identity))
-    loaded = np.load(folder.path / "record", allow_pickle=False)  # checks the CRC of an npz
-    record = loaded["x"] if record_format == "npz" else loaded
-    assert record.shape == shape
+    (folder.path / "record").rename(tmp_path / f"record.{record_format}")
+    record = loaded(tmp_path / f"record.{record_format}")
+    assert record.size == size
     assert hashlib.sha256(record.tobytes()).hexdigest() == folder.entries["record"].sha256
     start = len(FORMATS[record_format].head(shape))
     assert bad_blocks(record.reshape(-1), identity, offset=start) == 0
-    raw = np.fromfile(folder.path / "record", dtype=np.uint8)
+    raw = np.fromfile(tmp_path / f"record.{record_format}", dtype=np.uint8)
     assert FORMATS[record_format].surrounds(raw, "record")
 
 
@@ -319,7 +327,7 @@ def test_a_target_without_direct_io_is_written_through_the_page_cache(tmp_path: 
             "quick",
             "must be 1 at scale=quick, got 2; only scale=demo",
         ),
-        ({"record_format": "csv"}, "demo", "npy, npz, got 'csv'"),
+        ({"record_format": "csv"}, "demo", "jpeg, npy, npz, got 'csv'"),
         ({"resize_bytes": 10**9}, "demo", "minimum <= mean"),
     ],
 )

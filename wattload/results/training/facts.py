@@ -20,7 +20,7 @@ PARTS = {
     REST: ("rest", "everything else in the loop, mostly hashing for verification"),
 }
 """The parts of a step: the names of their figures, and what they are."""
-STEPS, DECODE, HASH = "steps", "decode", "hash"
+STEPS, DECODE, HASH, OPEN = "steps", "decode", "hash", "open"
 """Other times of steps that may be missing."""
 
 
@@ -47,6 +47,11 @@ class Epoch(Frozen):
     parts_s: Mapping[str, float] = fact("each part of the steps that was timed", "s")
     steps_s: float | None = fact("all steps by CLOCK_MONOTONIC_RAW; None if not timed", "s")
     decode_s: float | None = fact("decoding of all batches; None if not timed", "s")
+    open_s: float | None = fact(
+        "opening and closing of all files, over the loader's workers; None if not timed",
+        "s",
+        default=None,
+    )
     read_bytes: int = fact("bytes of files", "B", gt=0)
     cpu_s: float = fact("CPU time, with that of the loader's processes", "s", ge=0)
     hash_cpu_s: float | None = fact("CPU time of verification; None without any", "s")

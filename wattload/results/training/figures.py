@@ -24,6 +24,7 @@ from wattload.results.training.facts import (
     DECODE,
     HASH,
     LOAD,
+    OPEN,
     PARTS,
     PHASE,
     STEPS,
@@ -152,10 +153,19 @@ def dlio_samples_per_s(run: Run) -> float | None:
     return fmean(sum(samples / epoch.window_s for epoch in epochs) for epochs in facts.by_epoch)
 
 
-def samples_per_s(run: Run) -> float:
+def _samples(run: Run) -> int:
+    """Return the samples that all accelerators received; a file holds one."""
     facts = run.facts
     steps = len(facts.all_epochs) * facts.steps_per_epoch
-    return steps * facts.per_rank * facts.settings.batch_samples / sum(facts.epochs_s)
+    return steps * facts.per_rank * facts.settings.batch_samples
+
+
+def samples_per_s(run: Run) -> float:
+    return _samples(run) / sum(run.facts.epochs_s)
+
+
+def _open_s(run: Run) -> float | None:
+    return _sum(run, lambda epoch: epoch.open_s)
 
 
 def _dlio_bytes_per_s(run: Run) -> float | None:
@@ -301,6 +311,20 @@ FIGURES = (
         of=_p50(DECODE),
         meaning="The median decoding time of a batch.",
         reason=_missing(DECODE),
+    ),
+    seconds(
+        name="open_s",
+        of=_open_s,
+        meaning="Seconds that the loader spent on opening and closing files, and on what else it "
+        "asked of them besides their bytes, summed over workers. They run in parallel with each "
+        "other and with reading.",
+        reason=_missing(OPEN),
+    ),
+    seconds(
+        name="open_mean_s",
+        of=lambda run: divided(_open_s(run), _samples(run)),
+        meaning="The mean of these seconds for a file.",
+        reason=_missing(OPEN),
     ),
     figure(
         name="au_dlio",
