@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
 
 from pydantic import Field, ValidationError
 
@@ -40,12 +41,10 @@ _NOT_RESULTS = re.compile(r"(v[\d.]+_)?code|datagen|datasize")
 """Code has runs of DLIO's own tests; data sets are generated before a run."""
 _LITTER = re.compile(r"\._.*|\.DS_Store")
 """What macOS leaves in folders."""
-_STAMP = re.compile(r"\d{8}_\d{6}")
 _REPORT = "mlperf_storage_report.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(NamedTuple):
     """What a tree holds.
 
     ``absent`` are files of a run that this copy lacks, as its siblings or the set's report show.
@@ -59,29 +58,24 @@ class Tree:
     litter: int
 
 
-class _Overall(Part):
+class _Rates(Part):
     train_throughput_mean_samples_per_second: float | None = None
-
-
-class _ReportedRun(Part):
-    train_throughput_samples_per_second: float
+    train_throughput_samples_per_second: float | None = None
 
 
 class _Report(Part):
-    overall: _Overall = _Overall()
-    runs: dict[str, _ReportedRun] = Field(min_length=1)
+    overall: _Rates = _Rates()
+    runs: dict[str, _Rates] = Field(min_length=1)
 
 
-@dataclass(slots=True)
-class _Scan:
-    """What one walk over a tree found: the files of each run, reports, and system descriptions."""
+class _Scan(NamedTuple):
+    """What a walk found: the files of each run, folders of reports, descriptions of systems."""
 
-    runs: dict[str, list[str]] = field(default_factory=dict)
-    reports: set[str] = field(default_factory=set)
-    systems: dict[str, set[str]] = field(default_factory=dict)
-    unread: list[Unread] = field(default_factory=list)
-    passed_over: int = 0
-    litter: int = 0
+    runs: dict[str, list[str]]
+    reports: set[str]
+    systems: list[Path]
+    unread: list[Unread]
+    counts: Counter[str]
 
 
 def is_tree(path: Path) -> bool:
@@ -98,53 +92,23 @@ def read_tree(root: Path) -> Tree:
     if not root.is_dir():
         raise DataError(f"{root} is not a folder; name a tree of MLPerf Storage's results")
     scan = _scan(root)
-    absent: list[str] = []
-    above = root.resolve().parts
+    for file in scan.systems:
+        with _listing(scan.unread, file):
+            RunFolder(root, str(file.parent), "", [file.name]).json(file.name)
     found: dict[tuple[str, ...], list[tuple[RunFolder, PublishedRun]]] = {}
     for path, names in sorted(scan.runs.items()):
         parts = Path(path).parts
-        at = max((i for i, part in enumerate(parts) if _RUN.fullmatch(part)), default=-1)
-        at = at if at >= 0 else max(len(parts) - 1, 0)
+        own = [index for index, part in enumerate(parts) if _RUN.fullmatch(part)]
+        at = own[-1] if own else max(len(parts) - 1, 0)
         folder = RunFolder(root, path, str(Path(*parts[at:])), names)
-        try:
+        with _listing(scan.unread, Path(path)):
             run = _reader(folder)(folder)
-        except UnreadableError as error:
-            scan.unread.append(Unread(path=error.path, reason=error.reason))
-        except ValidationError as error:
-            place, fault, _ = first_fault(error)
-            scan.unread.append(Unread(path=path, reason=f"{place}: {fault}"))
-        except (RecursionError, OverflowError):
-            scan.unread.append(Unread(path=path, reason="a value is too large or too deep"))
-        else:
             key = (str(Path(*parts[:at])), *subject_of(run.facts))
             found.setdefault(key, []).append((folder, run))
-    sets = []
-    for (path, *_), members in found.items():
-        folders = [folder for folder, _ in members]
-        runs = tuple(run for _, run in members)
-        unread = [each for each in scan.unread if Path(path) in Path(each.path).parents]
-        reported = _reported(root, path, scan, unread)
-        scan.unread.extend(each for each in unread if each not in scan.unread)
-        absent.extend(_absent(folders))
-        if reported is not None and len(reported.runs) > len(runs):
-            here = {Path(run.name).parts[0] for run in runs}
-            absent.extend(str(Path(path, name)) for name in reported.runs if name not in here)
-        division, organisation, system = _origin(above, path, runs[0].facts, scan.systems)
-        edition = re.findall(r"v\d+\.\d+", str(root.resolve()))
-        sets.append(
-            PublishedSet(
-                tree=root.resolve().name,
-                path=path,
-                edition=edition[-1] if edition else None,
-                division=division,
-                organisation=organisation,
-                system=system,
-                runs=runs,
-                reported=reported,
-                unread=tuple(unread),
-            )
-        )
-    return Tree(tuple(sets), tuple(scan.unread), tuple(absent), scan.passed_over, scan.litter)
+    absent: list[str] = []
+    sets = tuple(_set(root, key[0], members, scan, absent) for key, members in found.items())
+    passed_over, litter = scan.counts["passed over"], scan.counts["litter"]
+    return Tree(sets, tuple(scan.unread), tuple(absent), passed_over, litter)
 
 
 def subject_of(facts: AnyFacts) -> tuple[str, str, str]:
@@ -155,104 +119,140 @@ def subject_of(facts: AnyFacts) -> tuple[str, str, str]:
     return facts.kind, facts.model, accelerator or ""
 
 
+@contextmanager
+def _listing(unread: list[Unread], path: Path) -> Iterator[None]:
+    """List what the block can't read."""
+    try:
+        yield
+    except UnreadableError as error:
+        unread.append(Unread(path=error.path, reason=error.reason))
+    except ValidationError as error:
+        place, fault, _ = first_fault(error)
+        unread.append(Unread(path=str(path), reason=f"{place}: {fault}"))
+    except (RecursionError, OverflowError):
+        unread.append(Unread(path=str(path), reason="a value is too large or nested too deep"))
+
+
 def _reader(folder: RunFolder) -> Reader:
     metric = folder.summary.get("metric")
     members = [*folder.summary, *(metric if isinstance(metric, dict) else ())]
     for mark, reader in READERS:
         if any(re.fullmatch(mark, member) for member in members):
             return reader
-    return folder.refuse(SUMMARY, "no summary of a benchmark of MLPerf Storage")
+    return folder.refuse(SUMMARY, "not the summary of a benchmark of MLPerf Storage")
 
 
 def _scan(root: Path) -> _Scan:
     """Walk over a tree once; links are listed, not followed."""
-    scan = _Scan()
-    todo: list[tuple[str, str | None]] = [("", None)]
+    scan = _Scan({}, set(), [], [], Counter())
+    todo: list[tuple[Path, Path | None]] = [(Path(), None)]
     while todo:
         path, owner = todo.pop()
-        parts = Path(path).parts
-        is_result = not any(map(_NOT_RESULTS.fullmatch, parts))
+        is_result = not any(map(_NOT_RESULTS.fullmatch, path.parts))
+        names: list[str] = []
+        folders: list[Path] = []
         try:
             entries = sorted(os.scandir(root / path), key=lambda entry: entry.name)
         except OSError as error:
-            scan.unread.append(Unread(path=path, reason=f"can't be read: {error.strerror}"))
+            scan.unread.append(Unread(path=str(path), reason=f"can't be read: {error.strerror}"))
             continue
-        names = []
-        folders = []
         for entry in entries:
             if _LITTER.fullmatch(entry.name):
-                scan.litter += 1
+                scan.counts["litter"] += 1
             elif entry.is_symlink() and is_result:
                 reason = "a symbolic link; links are not followed"
-                scan.unread.append(Unread(path=str(Path(path, entry.name)), reason=reason))
-            elif entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
+                scan.unread.append(Unread(path=str(path / entry.name), reason=reason))
+            elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                folders.append(path / entry.name)
             elif entry.is_file(follow_symlinks=False):
                 names.append(entry.name)
         if SUMMARY in names or (owner is None and any(map(_MARKS.fullmatch, names))):
-            scan.passed_over += not is_result
-            owner = path
-        if not is_result:
-            owner = None
-        elif owner is not None:
-            below = Path(path).relative_to(owner)
-            scan.runs.setdefault(owner, []).extend(str(below / name) for name in names)
+            scan.counts["passed over"] += not is_result
+            owner = path if is_result else None
+        if owner is not None and is_result:
+            below = path.relative_to(owner)
+            scan.runs.setdefault(str(owner), []).extend(str(below / name) for name in names)
         elif _REPORT in names:
-            scan.reports.add(path)
-        elif parts and parts[-1] == "systems":
-            stems = {Path(name).stem for name in names if name.lower().endswith((".json", ".yaml"))}
-            scan.systems[str(Path(path).parent)] = stems
-        todo.extend((str(Path(path, name)), owner) for name in folders if name != ".git")
+            scan.reports.add(str(path))
+        elif path.name == "systems":
+            scan.systems.extend(path / each for each in names if each.lower().endswith(".json"))
+        todo.extend((folder, owner) for folder in folders)
     return scan
 
 
+def _set(
+    root: Path,
+    path: str,
+    members: Sequence[tuple[RunFolder, PublishedRun]],
+    scan: _Scan,
+    absent: list[str],
+) -> PublishedSet:
+    """Return the set of some runs; files that this copy lacks are added to ``absent``."""
+    runs = tuple(run for _, run in members)
+    files = [frozenset(map(_unstamped, folder.files)) for folder, _ in members]
+    for (folder, _), own in zip(members, files, strict=True):
+        lacking = sorted(frozenset[str]().union(*files) - own)
+        absent.extend(f"{folder.path}/{name}" for name in lacking if name.endswith("json"))
+    reported = None
+    home = path if path in scan.reports else str(Path(path).parent)
+    counts = [sum(_is_below(each, place) for each in scan.runs) for place in (path, home)]
+    if home in scan.reports and counts[0] == counts[1]:  # the one above is of this set alone
+        folder = RunFolder(root, home, "", [_REPORT])
+        with _listing(scan.unread, Path(home, _REPORT)):
+            report = folder.part(_REPORT, _Report, folder.json(_REPORT))
+            rates = {
+                name: rate
+                for name, each in report.runs.items()
+                if (rate := each.train_throughput_samples_per_second) is not None
+            }
+            mean = report.overall.train_throughput_mean_samples_per_second
+            source = folder.sources[0]
+            reported = ReportedSet(runs=rates, samples_per_s_mean=mean, source=source)
+            if len(rates) > len(runs):
+                here = {Path(run.name).parts[0] for run in runs}
+                absent.extend(f"{path}/{name}" for name in rates if name not in here)
+    editions = re.findall(r"v\d+\.\d+", str(root.resolve()))
+    division, organisation, system = _origin(root, path, runs[0].facts, scan.systems)
+    return PublishedSet(
+        tree=root.resolve().name,
+        path=path,
+        edition=editions[-1] if editions else None,
+        division=division,
+        organisation=organisation,
+        system=system,
+        runs=runs,
+        reported=reported,
+        unread=tuple(each for each in scan.unread if _is_below(each.path, path)),
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return folder == "." or path.startswith(f"{folder}/")
+
+
+def _unstamped(name: str) -> str:
+    """Return a file's name without a time, which differs by run."""
+    return re.sub(r"\d{8}_\d{6}", "*", name)
+
+
 def _origin(
-    above: Sequence[str], path: str, facts: AnyFacts, systems: Mapping[str, set[str]]
+    root: Path, path: str, facts: AnyFacts, systems: Sequence[Path]
 ) -> tuple[Division | None, str, str]:
     """Return division, organisation and system: ``DIVISION/ORGANISATION/results/SYSTEM/...``.
 
     A folder that names only the job is no system; then the only system described there is meant.
     """
-    parts = (*above, *Path(path).parts)
+    parts = (*root.resolve().parts, *Path(path).parts)
     for index in range(len(parts) - 3, -1, -1):
         division = parts[index].lower()
         if division not in get_args(Division) or parts[index + 2] != "results":
             continue
         system = parts[index + 3] if len(parts) > index + 3 else ""
-        words = re.split(r"[-_]", system.lower())
         kind, model, accelerator = subject_of(facts)
+        words = re.split(r"[-_]", system.lower())
         if all(model.startswith(word) or word in (kind, accelerator) for word in words):
-            described = systems.get(str(Path(*parts[len(above) : index + 2])), ())
-            system = next(iter(described)) if len(described) == 1 else UNKNOWN
+            home = Path(*parts[: index + 2], "systems")
+            described = {each.stem for each in systems if root.resolve() / each.parent == home}
+            system = described.pop() if len(described) == 1 else UNKNOWN
         return cast("Division", division), parts[index + 1], system
     return None, UNKNOWN, UNKNOWN
-
-
-def _reported(root: Path, path: str, scan: _Scan, unread: list[Unread]) -> ReportedSet | None:
-    """Return what the report in a set's folder prints; one that can't be read is listed."""
-    if path not in scan.reports and Path(path).name in ("run", "runs"):
-        path = str(Path(path).parent)
-    if path not in scan.reports:
-        return None
-    folder = RunFolder(root, path, "", [_REPORT])
-    try:
-        report = folder.part(_REPORT, _Report, folder.json(_REPORT))
-    except UnreadableError as error:
-        unread.append(Unread(path=error.path, reason=error.reason))
-        return None
-    return ReportedSet(
-        runs={name: each.train_throughput_samples_per_second for name, each in report.runs.items()},
-        samples_per_s_mean=report.overall.train_throughput_mean_samples_per_second,
-        source=folder.sources[0],
-    )
-
-
-def _absent(folders: Sequence[RunFolder]) -> Iterator[str]:
-    """Yield the files that a run lacks and another run of its set has."""
-    files = [
-        {_STAMP.sub("*", name) for name in folder.files if name.endswith((".json", ".yaml"))}
-        for folder in folders
-    ]
-    every: set[str] = set().union(*files)
-    for folder, own in zip(folders, files, strict=True):
-        yield from (str(Path(folder.path, name)) for name in sorted(every - own))
