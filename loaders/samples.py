@@ -224,7 +224,8 @@ class TrainedEpoch:
 class TrainingResult:
     """A training job by an outside program.
 
-    ``verified`` is what our reader compared inside it, ``None`` where it used its own.
+    ``verified`` is what our reader compared inside it, ``None`` where it used its own, or where
+    the files have no stamps.
     """
 
     epochs: Sequence[TrainedEpoch]

@@ -144,7 +144,9 @@ def train(
         path=_path(config, training, noted),
         version=version("dlio-benchmark"),
         command=tuple(command),
-        verified=_verified(training, noted) if noted is not None else None,
+        verified=_verified(training, noted)
+        if noted is not None and training.samples.nonce is not None
+        else None,
     )
 
 

@@ -40,8 +40,10 @@ _TONES: dict[str, Tone] = {
 _CAVEATS: Mapping[str, str] = {
     "bottleneck": "host near its ceiling",
     "data_path": "indirect data path",
+    "delivered_bytes": "contents unverified",
     "device_bytes": "other traffic on the devices",
     "energy_remarks": "remarks on a meter",
+    "files_verified": "contents unverified",
     "queue_depth": "low queue depth",
     "short_run": "short phases",
     "steady": "not steady",

@@ -219,8 +219,17 @@ class Config:
         10, "Seed of the data; runs that differ only in seed= read the same data.", least=0
     )
     verify_data: bool = setting(False, "Hash reused files before the run.")
+    source: str | None = setting(
+        None,
+        "Folder of a data set on the target's file system, such as one of DLIO's. It is read and "
+        "never changed; settings of record sizes have no effect.",
+        unset="records are generated",
+    )
     file_count: int | None = setting(
-        None, "Files, one record each.", least=1, unset="as many as MLPerf's rule needs"
+        None,
+        "Files, one record each.",
+        least=1,
+        unset="as many as MLPerf's rule needs; with workload.source, all",
     )
     epochs: int = setting(5, "Times that all files are read.", least=1, most=MAX_EPOCHS)
     steps_per_epoch: int | None = setting(
@@ -237,6 +246,11 @@ class Config:
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range or not allowed at this scale."""
         check_settings(self, "workload")
+        if self.source is not None and self.verify_data:
+            raise ConfigError(
+                "workload.verify_data=true compares files with what wattload wrote, which those of "
+                "workload.source are not; leave out one of the two"
+            )
         if self.record_divisor > 1 and scale != "demo":
             raise ConfigError(
                 f"workload.record_divisor must be 1 at scale={scale}, got {self.record_divisor}; "
@@ -271,7 +285,8 @@ class Config:
     @property
     def row_bytes(self) -> int:
         """How many bytes of each record reach the accelerator."""
-        return max(self.resize_bytes // self.record_divisor, 1)
+        divisor = self.record_divisor if self.source is None else 1
+        return max(self.resize_bytes // divisor, 1)
 
 
 def data_set_rule(config: Config, accelerators: int, memory_bytes: int) -> DataSetRule:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,17 @@ from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
 from wattload.loaders.data.record_formats import file_bytes, record_format
-from wattload.workloads.training.config import Config, Shape, Sizes, dlio_shapes, matched_shapes
+from wattload.workloads.training.config import (
+    Config,
+    Distribution,
+    Shape,
+    Sizes,
+    dlio_shapes,
+    matched_shapes,
+    payload_bytes,
+)
 
 WORKLOAD = "unet3d"
-HOLES_REMEDY = "delete this file, and the next run generates it again"
 
 SEALED = "stamp and sum"
 """What each block of the files has; data without it has another key and is not reused."""
@@ -33,6 +40,11 @@ class Dataset:
     config: Config
     file_count: int
     targets: tuple[Target, ...]
+
+    sealed: ClassVar[bool] = True
+    """Whether blocks have stamps and sums, so that reads prove them."""
+    remedy: ClassVar[str] = "delete this file, and the next run generates it again"
+    """What to do about a file that is not a record."""
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
@@ -71,19 +83,23 @@ class Dataset:
     @property
     def nonce(self) -> int:
         """The nonce in the stamps of all files, from what determines their bytes."""
-        return int.from_bytes(hashlib.sha256(self._key().encode()).digest()[:8], "little")
+        return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:8], "little")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the files, the first target's if there are several."""
+        return self.targets[0].data_folder / self.key
 
     def expected_paths(self) -> tuple[Path, ...]:
         """Return the path of each file, whether it exists or not."""
-        key = self._key()
         return tuple(
-            self.targets[index % len(self.targets)].data_folder / key / name
+            self.targets[index % len(self.targets)].data_folder / self.key / name
             for index, name in enumerate(self.names)
         )
 
     def existing(self) -> list[DataFolder | None]:
         """Return each target's folder, ``None`` where it does not exist; creates nothing."""
-        return existing_on_targets(self.targets, self._key())
+        return existing_on_targets(self.targets, self.key)
 
     def missing(self, folders: Sequence[DataFolder | None]) -> list[int]:
         """Return the indices of the files that do not exist or have another size."""
@@ -100,7 +116,9 @@ class Dataset:
         has_size = entry is not None and entry.size_bytes == self.file_bytes[index]
         return has_size and folder.is_valid(self.names[index])
 
-    def _key(self) -> str:
+    @cached_property
+    def key(self) -> str:
+        """The name of the files' folder on each target."""
         return str(marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"])
 
 
@@ -110,9 +128,17 @@ class PreparedData:
     def __init__(self, dataset: Dataset, folders: Sequence[DataFolder]) -> None:
         self.dataset = dataset
         self.folders = folders
-        self.paths = tuple(
-            folders[index % len(folders)].path / name for index, name in enumerate(dataset.names)
-        )
+        self.paths = dataset.expected_paths()
+
+    @property
+    def record_bytes(self) -> tuple[int, ...]:
+        """The payload of each file."""
+        return tuple(map(payload_bytes, self.dataset.shapes))
+
+    @property
+    def distribution(self) -> Distribution:
+        """The sizes of records that a program is told: those that are configured."""
+        return self.dataset.config.distribution()
 
     def digest(self, index: int) -> str | None:
         """Return the SHA-256 of a record's payload from the manifest."""
@@ -132,8 +158,8 @@ class PreparedData:
     def facts(self, *, reused: bool) -> DataRecord:
         """Return the facts for the run record, with the key and folder of the first target."""
         return DataRecord(
-            key=self.folders[0].key,
-            folder=str(self.folders[0].path),
+            key=self.dataset.key,
+            folder=str(self.dataset.folder),
             file_count=self.dataset.file_count,
             data_bytes=sum(self.dataset.file_bytes),
             reused=reused,
@@ -158,5 +184,5 @@ class PreparedData:
         try:
             raw = np.memmap(path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:  # an empty file can't be mapped
-            raise DataError(f"{path} can't be read: {error}; generate the data again") from error
+            raise DataError(f"{path} can't be read: {error}; {self.dataset.remedy}") from error
         return record_format(self.dataset.config.record_format).payload(raw, str(path))

@@ -31,7 +31,7 @@ from wattload.loaders.data.record_formats import RecordFormat, file_bytes, recor
 from wattload.loaders.data.verification import record_identity
 from wattload.loaders.stamps import seal
 from wattload.workloads.training.config import Shape, payload_bytes
-from wattload.workloads.training.dataset import HOLES_REMEDY, WORKLOAD, Dataset, PreparedData
+from wattload.workloads.training.dataset import WORKLOAD, Dataset, PreparedData
 
 CHUNK_BYTES = 8 << 20
 MAXIMUM_WRITERS = 8
@@ -63,7 +63,7 @@ def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
     sharers.barrier()  # all ranks look before any rank writes
     data = PreparedData(dataset, folders)
     own_kept = kept[sharers.rank :: sharers.world_size]
-    written_extents_check([data.paths[index] for index in own_kept], remedy=HOLES_REMEDY)
+    written_extents_check([data.paths[index] for index in own_kept], remedy=dataset.remedy)
     if dataset.config.verify_data:
         data.verify(own_kept)
     _make(data, missing[sharers.rank :: sharers.world_size], context)

@@ -9,11 +9,12 @@ import numpy as np
 
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf.judge import DataSetRule
-from wattload.core.storage.targets import refuse_too_many_files
+from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.units import format_bytes
 from wattload.core.workload import Accelerator, RunContext
 from wattload.workloads.training.config import FULL_SCALE, Config, data_set_rule
 from wattload.workloads.training.dataset import WORKLOAD, Dataset
+from wattload.workloads.training.source import source_dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +76,17 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
         )
     division = divide(accelerator.count, context.communicator.world_size)
     rule = data_set_rule(config, division.accelerators, context.hosts_memory_bytes)
-    file_count = config.file_count
-    if file_count is None:
-        file_count = rule.files
-    refuse_too_many_files(
-        context.targets,
-        setting="workload.file_count",
-        file_count=file_count,
-        data_bytes=file_count * config.distribution().mean_bytes,
+    dataset = (
+        _generated(config, rule, context.targets)
+        if config.source is None
+        else source_dataset(config, config.source, context.targets)
     )
-    steps = steps_per_epoch(file_count, config.batch_samples, division, config.steps_per_epoch)
+    steps = steps_per_epoch(
+        dataset.file_count, config.batch_samples, division, config.steps_per_epoch
+    )
     job = Job(
         config=config,
-        dataset=Dataset(config, file_count, context.targets),
+        dataset=dataset,
         division=division,
         steps=steps,
         step_s=step_s,
@@ -97,6 +96,17 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
     if context.scale == FULL_SCALE:
         _enforce(job)
     return job
+
+
+def _generated(config: Config, rule: DataSetRule, targets: tuple[Target, ...]) -> Dataset:
+    file_count = rule.files if config.file_count is None else config.file_count
+    refuse_too_many_files(
+        targets,
+        setting="workload.file_count",
+        file_count=file_count,
+        data_bytes=file_count * config.distribution().mean_bytes,
+    )
+    return Dataset(config, file_count, targets)
 
 
 def _enforce(job: Job) -> None:

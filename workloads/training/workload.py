@@ -39,6 +39,7 @@ from wattload.workloads.training.loop import (
     harness_ceiling,
     run_epoch,
 )
+from wattload.workloads.training.source import PreparedSource, SourceDataset
 
 
 class Unet3d:
@@ -108,6 +109,9 @@ class Unet3d:
             needs_direct_io=self._loader.sample_path_is_direct,
             read_bytes=round(share * sum(map(job.epoch_bytes, orders))),
             computing_s=self.config.epochs * job.steps * job.step_s,
+            lines=(("source", job.dataset.origin),)
+            if isinstance(job.dataset, SourceDataset)
+            else (),
             # An external program starts its own processes, one per accelerator.
             maximum_ranks=1
             if isinstance(self._loader, SampleHarnessConfig)
@@ -115,9 +119,12 @@ class Unet3d:
         )
 
     def prepare(self, context: RunContext) -> DataRecord:
-        """Generate or reuse the data; see ``generation.prepare``."""
-        job = self._planned()
-        self._data, reused = prepare(job.dataset, context)
+        """Generate or reuse the data, or look at a source; see ``generation`` and ``source``."""
+        dataset = self._planned().dataset
+        if isinstance(dataset, SourceDataset):
+            self._data, reused = PreparedSource(dataset, context), True
+        else:
+            self._data, reused = prepare(dataset, context)
         return self._data.facts(reused=reused)
 
     def run(self, context: RunContext) -> Outcome:
@@ -151,6 +158,7 @@ class Unet3d:
         cold_cache, written = cold_checks
         facts = training_facts(
             job,
+            data,
             epochs_by_rank,
             samples,
             self._loader,
@@ -236,7 +244,7 @@ class Unet3d:
             batch_samples=self.config.batch_samples,
             resize_bytes=self.config.row_bytes,
             drawn=drawn,
-            nonce=job.dataset.nonce,
+            nonce=job.dataset.nonce if job.dataset.sealed else None,
             check_crc=self.config.check_crc,
             accelerators=job.division.per_rank,
         )

@@ -27,6 +27,7 @@ STEPS, DECODE, HASH, OPEN = "steps", "decode", "hash", "open"
 class TrainingSettings(Settings):
     """The settings of the workload that are read here."""
 
+    source: str | None = None
     record_mean_bytes: int
     record_divisor: int = Field(ge=1)
     batch_samples: int
@@ -160,6 +161,12 @@ class TrainingFacts(Facts):
         """The rate at which the accelerators read if they never wait; ``None`` if unpaced."""
         step_bytes = self.accelerators * self.settings.batch_samples * self.record_mean_bytes
         return divided(step_bytes, self.step_s)
+
+    @property
+    def nominal_bytes(self) -> float:
+        """The configured mean of the records; of a source, the mean of its files'."""
+        is_source = self.settings.source is not None
+        return self.record_mean_bytes if is_source else self.settings.record_bytes
 
     def part_s(self, name: str) -> float | None:
         """Return the sum of a part over ranks and epochs; ``None`` if it was not timed in all."""

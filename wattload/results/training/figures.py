@@ -170,7 +170,7 @@ def _open_s(run: Run) -> float | None:
 
 def _dlio_bytes_per_s(run: Run) -> float | None:
     rate = dlio_samples_per_s(run)
-    return None if rate is None else rate * run.facts.settings.record_bytes
+    return None if rate is None else rate * run.facts.nominal_bytes
 
 
 def _overshoot_s(run: Run) -> float | None:
