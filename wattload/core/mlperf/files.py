@@ -77,10 +77,9 @@ class RunFolder:
         Raises:
             UnreadableError: it is missing, too large, not strict JSON, or not an object.
         """
+        content = self._read(name)
         try:
-            found = json.loads(
-                self._read(name), object_pairs_hook=_unique, parse_constant=_not_json
-            )
+            found = json.loads(content, object_pairs_hook=_unique, parse_constant=_not_json)
         except (ValueError, RecursionError) as error:
             self.refuse(name, f"not JSON: {error}")
         return found if isinstance(found, dict) else self.refuse(name, "not a JSON object")
@@ -89,8 +88,9 @@ class RunFolder:
         """Return the value in a YAML file; raises as ``json`` does."""
         import yaml
 
+        content = self._read(name)
         try:
-            return yaml.load(self._read(name), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            return yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             self.refuse(name, f"not YAML: {' '.join(str(error).split())}")
 
