@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from wattload.core.mlperf.edition import editions
-from wattload.core.mlperf.files import SUMMARY, Part, RunFolder
+from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, Setting, When, flat, numbered
+from wattload.core.mlperf.metadata import hosts_of, recorded
 from wattload.core.mlperf.published import (
     AnyFacts,
     Block,
@@ -38,16 +37,6 @@ _CONFIGS = r"(configs|\.hydra|dlio_config)/(config|overrides)\.yaml"
 """What Hydra composed, in the folders that editions named differently."""
 _MOST_SETTINGS = 10_000
 """More than any workload has; aliases of YAML can make a short file endless."""
-
-Setting = bool | int | float | str | None
-
-
-def _seconds(text: object) -> float:
-    """Return a time of day without zone as seconds since 1970 by the clock of its host."""
-    return datetime.fromisoformat(str(text)).replace(tzinfo=UTC).timestamp()
-
-
-When = Annotated[float, BeforeValidator(_seconds)]
 
 
 class RunSummary(Part):
@@ -86,7 +75,9 @@ class _Job(Part):
     computation_time: float | None = Field(ge=0)
 
 
-class _Span(Part):
+class Span(Part):
+    """The start and end of a block, or of a checkpoint."""
+
     start: When
     end: When
 
@@ -153,7 +144,7 @@ def published_run(
         name=folder.name,
         started_s=summary.start,
         ended_s=summary.end,
-        hosts=_hosts(summary),
+        hosts=hosts_of(folder) or _hosts(summary),
         settings=settings,
         overrides=overrides,
         facts=facts,
@@ -165,7 +156,8 @@ def settings_of(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
     """Return a run's settings by dotted name, and those that its command changed, as text.
 
     Names don't begin with ``workload``. The overrides have ``workload`` itself, such as
-    ``unet3d_h100``. Both are empty without the files.
+    ``unet3d_h100``. What Hydra wrote wins over ``mlpstorage``'s metadata; both are empty without
+    the files.
 
     Raises:
         UnreadableError: a file is not YAML, or not of this kind.
@@ -176,14 +168,15 @@ def settings_of(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
         found = folder.yaml(name)
         if name.endswith("config.yaml") and isinstance(found, dict):
             job = found.get("workload", found)
-            settings.update(islice(_flat(job if isinstance(job, dict) else found), _MOST_SETTINGS))
+            settings.update(islice(flat(job if isinstance(job, dict) else found), _MOST_SETTINGS))
         elif name.endswith("overrides.yaml") and isinstance(found, list):
             for each in found:
                 key, _, value = str(each).lstrip("+~").partition("=")
                 overrides[key.removeprefix("workload.")] = value
         else:
             folder.refuse(name, "is not a configuration of DLIO")
-    return settings, overrides
+    more, changed = recorded(folder)
+    return more | settings, overrides or changed
 
 
 def accelerator_of(folder: RunFolder, overrides: Mapping[str, str]) -> str | None:
@@ -195,18 +188,6 @@ def accelerator_of(folder: RunFolder, overrides: Mapping[str, str]) -> str | Non
         if found:
             return min(found)
     return None
-
-
-def _flat(found: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Setting]]:
-    for key, value in found.items():
-        name = f"{above}{key}"
-        if isinstance(value, dict):
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, list):
-            yield name, f"list of {len(value)}"
-        else:
-            is_plain = value is None or isinstance(value, bool | int | float | str)
-            yield name, value if is_plain else str(value)
 
 
 def _hosts(summary: RunSummary) -> tuple[Host, ...]:
@@ -290,9 +271,9 @@ def _durations(folder: RunFolder, name: str) -> dict[tuple[int, int], float]:
     """Return the seconds of each block by epoch and block."""
     found: dict[tuple[int, int], float] = {}
     last = 0.0
-    for epoch, members in _numbered(folder.json(name), ""):
-        for block, member in _numbered(members, "block"):
-            span = folder.part(name, _Span, member)
+    for epoch, members in numbered(folder.json(name), ""):
+        for block, member in numbered(members, "block"):
+            span = folder.part(name, Span, member)
             if not last <= span.start < span.end:
                 folder.refuse(name, f"epoch {epoch}, block {block}: its times run backwards")
             found[epoch, block] = span.end - span.start
@@ -303,10 +284,10 @@ def _durations(folder: RunFolder, name: str) -> dict[tuple[int, int], float]:
 def _steps(folder: RunFolder, name: str) -> dict[tuple[int, int], dict[str, Any]]:
     """Return what the step lists of a rank say of each block, by epoch and block."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
-    for epoch, member in _numbered(folder.json(name), ""):
+    for epoch, member in numbered(folder.json(name), ""):
         lists = folder.part(name, _Steps, member)
-        compute = dict(_numbered(lists.compute, "block"))
-        for block, steps in _numbered(lists.proc, "block"):
+        compute = dict(numbered(lists.compute, "block"))
+        for block, steps in numbered(lists.proc, "block"):
             if not steps or len(steps) != len(compute.get(block, ())):
                 folder.refuse(
                     name,
@@ -321,10 +302,3 @@ def _steps(folder: RunFolder, name: str) -> dict[tuple[int, int], dict[str, Any]
                 "compute_s": math.fsum(compute[block]),
             }
     return found
-
-
-def _numbered(found: Mapping[str, Any], prefix: str) -> list[tuple[int, Any]]:
-    """Return the members named by a prefix and a number, in the order of numbers."""
-    pattern = re.compile(rf"{prefix}(\d+)")
-    matches = ((pattern.fullmatch(name), value) for name, value in found.items())
-    return sorted(((int(match[1]), value) for match, value in matches if match), key=itemgetter(0))

@@ -6,23 +6,27 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
 from wattload.core.files import read_bounded
-from wattload.core.mlperf.published import SourceFile
-from wattload.core.units import MIB
+from wattload.core.mlperf.published import SourceFile, Unread
+from wattload.core.units import GIB, MIB
 
 LIMIT_BYTES = 64 * MIB
 """The largest file that is read; the step lists of a rank are a few megabytes."""
 
 SUMMARY = "summary.json"
+STATISTICS = "statistics.json"
+"""What a run of a vector database has without a summary."""
 _LONGEST_VALUE = 60
 
 
@@ -41,14 +45,26 @@ class Part(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-PartT = TypeVar("PartT", bound=Part)
+ModelT = TypeVar("ModelT", bound=BaseModel)
+T = TypeVar("T")
+
+Setting = bool | int | float | str | None
+
+
+def _seconds(text: object) -> float:
+    """Return a time of day without zone as seconds since 1970 by the clock of its host."""
+    return datetime.fromisoformat(str(text)).replace(tzinfo=UTC).timestamp()
+
+
+When = Annotated[float, BeforeValidator(_seconds)]
 
 
 class RunFolder:
     """A folder with the files of a run, or of a set.
 
     ``path`` is relative to the tree at ``root``, ``name`` to the folder of the run's set. ``files``
-    are the regular files below it by relative name. ``sources`` are those read so far.
+    are the regular files below it by relative name. ``sources`` are those read so far, ``lost``
+    those that a run can do without and that can't be read.
     """
 
     def __init__(self, root: Path, path: str, name: str, files: Sequence[str]) -> None:
@@ -57,10 +73,15 @@ class RunFolder:
         self.name = name
         self.files = frozenset(files)
         self.sources: list[SourceFile] = []
+        self.lost: list[Unread] = []
+
+    @property
+    def summary_name(self) -> str:
+        return STATISTICS if STATISTICS in self.files and SUMMARY not in self.files else SUMMARY
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        return self.json(SUMMARY)
+        return self.json(self.summary_name)
 
     def matching(self, pattern: str) -> list[re.Match[str]]:
         """Return the matches of all files whose whole name fits a pattern, sorted by name."""
@@ -94,7 +115,7 @@ class RunFolder:
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             self.refuse(name, f"not YAML: {' '.join(str(error).split())}")
 
-    def part(self, name: str, model: type[PartT], found: object) -> PartT:
+    def part(self, name: str, model: type[ModelT], found: object) -> ModelT:
         """Return what a model reads of ``found``, a value from the file ``name``.
 
         Raises:
@@ -105,6 +126,18 @@ class RunFolder:
         except ValidationError as error:
             place, fault, value = first_fault(error)
             self.refuse(name, f"{place}: {fault}, not {repr(value)[:_LONGEST_VALUE]}")
+
+    def text(self, name: str) -> str:
+        """Return a file's text; raises as ``json`` does."""
+        return self._read(name).decode(errors="replace")
+
+    def optional(self, read: Callable[[], T]) -> T | None:
+        """Return what a file says that the run can do without; list it as lost if it can't."""
+        try:
+            return read()
+        except UnreadableError as error:
+            self.lost.append(Unread(path=error.path, reason=error.reason))
+            return None
 
     def refuse(self, name: str, reason: str) -> NoReturn:
         """Raise the error about a file of this folder."""
@@ -124,6 +157,71 @@ class RunFolder:
         source = SourceFile(path=str(path), size_bytes=len(content), sha256=digest)
         self.sources.append(source)
         return content
+
+
+class Values:
+    """The values in an object from a file by dotted name; a missing one is ``None`` or empty."""
+
+    def __init__(self, folder: RunFolder, name: str, found: object) -> None:
+        self.folder = folder
+        self.name = name
+        self._found = found
+
+    def number(self, path: str, scale: float = 1) -> float | None:
+        """Return a number times ``scale``.
+
+        Raises:
+            UnreadableError: it is no number.
+        """
+        found = self._get(path)
+        if isinstance(found, bool) or not isinstance(found, int | float | None):
+            self.folder.refuse(self.name, f"{path}: a number is needed, not {found!r:.60}")
+        return None if found is None else found * scale
+
+    def bytes(self, path: str) -> int | None:
+        """Return a number of GiB in bytes; raises as ``number`` does."""
+        found = self.number(path, GIB)
+        return None if found is None else round(found)
+
+    def text(self, path: str) -> str | None:
+        found = self._get(path)
+        return found if isinstance(found, str) else None
+
+    def members(self, path: str) -> dict[str, Any]:
+        found = self._get(path)
+        return found if isinstance(found, dict) else {}
+
+    def each(self, path: str) -> list[Values]:
+        """Return the values in each object of a list."""
+        found = self._get(path)
+        items = found if isinstance(found, list) else ()
+        return [Values(self.folder, self.name, item) for item in items]
+
+    def _get(self, path: str) -> object:
+        found = self._found
+        for key in path.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+
+def flat(found: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Setting]]:
+    """Yield the values of nested objects by dotted name; of a list only its length."""
+    for key, value in found.items():
+        name = f"{above}{key}"
+        if isinstance(value, dict):
+            yield from flat(value, f"{name}.")
+        elif isinstance(value, list):
+            yield name, f"list of {len(value)}"
+        else:
+            is_plain = value is None or isinstance(value, bool | int | float | str)
+            yield name, value if is_plain else str(value)
+
+
+def numbered(found: Mapping[str, Any], prefix: str) -> list[tuple[int, Any]]:
+    """Return the members named by a prefix and a number, in the order of numbers."""
+    pattern = re.compile(rf"{prefix}(\d+)")
+    matches = ((pattern.fullmatch(name), value) for name, value in found.items())
+    return sorted(((int(match[1]), value) for match, value in matches if match), key=itemgetter(0))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

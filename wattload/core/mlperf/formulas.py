@@ -15,7 +15,18 @@ from statistics import fmean
 from typing import NamedTuple
 
 from wattload.core.mlperf.edition import editions
-from wattload.core.mlperf.published import Epoch, RankBlock, TrainingFacts
+from wattload.core.mlperf.published import (
+    CacheFacts,
+    CacheOption,
+    CacheTrial,
+    CheckpointFacts,
+    Epoch,
+    Operation,
+    RankBlock,
+    TrainingFacts,
+    VectorFacts,
+)
+from wattload.core.storage.node_file import file_bytes, node_bytes
 
 
 class Value(NamedTuple):
@@ -154,3 +165,78 @@ def _listed(value: float | None) -> float:
     if value is None:
         raise _UnknownError("it needs the times of steps, which only step lists have")
     return value
+
+
+def checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
+    """Return all bytes over all time of the writes or reads of a run, each by its slowest rank."""
+    slowest_s = [max(each.seconds) for each in done]
+    return _of_checkpoints(facts, done, lambda size: size * len(done) / sum(slowest_s))
+
+
+def mean_checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
+    """Return the mean of the rates by the first rank's time, which MLPerf Storage reports."""
+    return _of_checkpoints(facts, done, lambda size: fmean(size / each.seconds[0] for each in done))
+
+
+def _of_checkpoints(
+    facts: CheckpointFacts, done: Sequence[Operation], of: Callable[[int], float]
+) -> Value:
+    if not done:
+        return Value(None, "the times of its checkpoints are unknown")
+    if facts.checkpoint_bytes is None:
+        return Value(None, "the size of its checkpoints is unknown")
+    return Value(of(facts.checkpoint_bytes))
+
+
+def storage_read_bytes(trial: CacheTrial) -> int | None:
+    """Return the bytes that a trial read from storage: all but those from memory."""
+    if trial.read_bytes is None or trial.memory_bytes is None:
+        return None
+    return trial.read_bytes - trial.memory_bytes
+
+
+def cache_per_s(
+    facts: CacheFacts, option: CacheOption, of: Callable[[CacheTrial], float | None]
+) -> Value:
+    """Return what the trials of an option moved or did a second.
+
+    As in MLPerf's Rules.md 6.3.4, it sums ranks and averages trials. ``of`` is what is counted,
+    such as ``storage_read_bytes``, or ``tokens_processed``: all that were read or written, where
+    the published tokens a second are those generated.
+    """
+    counted = ((of(trial), trial.seconds) for trial in option.trials)
+    rates = [count / seconds for count, seconds in counted if count is not None and seconds]
+    due = facts.trials * facts.ranks
+    if len(rates) < due:
+        return Value(None, f"only {len(rates)} of {due} files of trials and ranks have it")
+    return Value(sum(rates) / facts.trials)
+
+
+def memory_share(option: CacheOption) -> Value:
+    """Return the share of the bytes read that came from memory, in the trials that are known."""
+    known = [each for each in option.trials if storage_read_bytes(each) is not None]
+    read = sum(each.read_bytes or 0 for each in known)
+    memory = sum(each.memory_bytes or 0 for each in known)
+    return Value(memory / read) if read else Value(None, "no trial says what it read")
+
+
+def worst_p95_s(option: CacheOption, of: Callable[[CacheTrial], float | None]) -> Value:
+    """Return the largest 95th percentile of an option's known trials, of writes or of fsync."""
+    known = [value for value in map(of, option.trials) if value is not None]
+    return Value(max(known)) if known else Value(None, "no trial says it")
+
+
+def index_bytes(facts: VectorFacts) -> Value:
+    """Return the size of DiskANN's index file of float32 vectors, or at least that of vectors.
+
+    Without the degree of its graph, and for other indexes, it is the vectors alone; the reason
+    says so.
+    """
+    if facts.vectors is None:
+        return Value(None, "the number of its vectors is unknown")
+    vector = facts.dimensions * 4
+    if facts.max_degree is None or facts.index != "DISKANN":
+        return Value(
+            facts.vectors * vector, "its vectors alone: the degree of its graph is unknown"
+        )
+    return Value(file_bytes(facts.vectors, node_bytes(vector, facts.max_degree)))

@@ -19,8 +19,10 @@ from pydantic import Field, ValidationError
 
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
+from wattload.core.mlperf.checkpoint_run import read_checkpoints
 from wattload.core.mlperf.dlio_run import UNKNOWN, read_training
-from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, UnreadableError
+from wattload.core.mlperf.files import STATISTICS, SUMMARY, Part, RunFolder, UnreadableError
+from wattload.core.mlperf.kv_cache_run import read_cache
 from wattload.core.mlperf.published import (
     AnyFacts,
     Division,
@@ -29,18 +31,26 @@ from wattload.core.mlperf.published import (
     ReportedSet,
     Unread,
 )
+from wattload.core.mlperf.vector_run import read_vectors
 
 Reader = Callable[[RunFolder], PublishedRun]
 
-READERS: tuple[tuple[str, Reader], ...] = ((r"train_.*", read_training),)
+READERS: tuple[tuple[str, Reader], ...] = (
+    (r"train_.*", read_training),
+    (r"(save|load)_checkpoint_.*", read_checkpoints),
+    (r"trials_per_option", read_cache),
+    (r"throughput_qps", read_vectors),
+)
 """Readers by a member that only summaries of their kind have, in themselves or in ``metric``."""
 
-_MARKS = re.compile(r"\d+_output\.json|(\d+_)?per_epoch_stats\.json")
+_MARKS = re.compile(rf"\d+_output\.json|(\d+_)?per_epoch_stats\.json|{re.escape(STATISTICS)}")
 _RUN = re.compile(r"(.*[_-])?(run|iter|trial)[_-]?\d+|\d{8}[_-]?\d{6}|\d{4}-\d\d-\d\d\D.*", re.I)
-_NOT_RESULTS = re.compile(r"(v[\d.]+_)?code|datagen|datasize")
+_NOT_RESULTS = re.compile(r"(v[\d.]+_)?code(-\w+)?|datagen|datasize")
 """Code has runs of DLIO's own tests; data sets are generated before a run."""
 _LITTER = re.compile(r"\._.*|\.DS_Store")
 """What macOS leaves in folders."""
+_PRUNED = b"PRUNED BY STAFF\n"
+"""What v3.0's results have in place of a file that was too large to be published."""
 _REPORT = "mlperf_storage_report.json"
 
 
@@ -75,6 +85,7 @@ class _Scan(NamedTuple):
     reports: set[str]
     systems: list[Path]
     unread: list[Unread]
+    absent: list[str]
     counts: Counter[str]
 
 
@@ -105,10 +116,10 @@ def read_tree(root: Path) -> Tree:
             run = _reader(folder)(folder)
             key = (str(Path(*parts[:at])), *subject_of(run.facts))
             found.setdefault(key, []).append((folder, run))
-    absent: list[str] = []
-    sets = tuple(_set(root, key[0], members, scan, absent) for key, members in found.items())
+        scan.unread.extend(folder.lost)
+    sets = tuple(_set(root, key[0], members, scan) for key, members in found.items())
     passed_over, litter = scan.counts["passed over"], scan.counts["litter"]
-    return Tree(sets, tuple(scan.unread), tuple(absent), passed_over, litter)
+    return Tree(sets, tuple(scan.unread), tuple(scan.absent), passed_over, litter)
 
 
 def subject_of(facts: AnyFacts) -> tuple[str, str, str]:
@@ -139,33 +150,17 @@ def _reader(folder: RunFolder) -> Reader:
     for mark, reader in READERS:
         if any(re.fullmatch(mark, member) for member in members):
             return reader
-    return folder.refuse(SUMMARY, "not the summary of a benchmark of MLPerf Storage")
+    return folder.refuse(folder.summary_name, "not the summary of a benchmark of MLPerf Storage")
 
 
 def _scan(root: Path) -> _Scan:
     """Walk over a tree once; links are listed, not followed."""
-    scan = _Scan({}, set(), [], [], Counter())
+    scan = _Scan({}, set(), [], [], [], Counter())
     todo: list[tuple[Path, Path | None]] = [(Path(), None)]
     while todo:
         path, owner = todo.pop()
         is_result = not any(map(_NOT_RESULTS.fullmatch, path.parts))
-        names: list[str] = []
-        folders: list[Path] = []
-        try:
-            entries = sorted(os.scandir(root / path), key=lambda entry: entry.name)
-        except OSError as error:
-            scan.unread.append(Unread(path=str(path), reason=f"can't be read: {error.strerror}"))
-            continue
-        for entry in entries:
-            if _LITTER.fullmatch(entry.name):
-                scan.counts["litter"] += 1
-            elif entry.is_symlink() and is_result:
-                reason = "a symbolic link; links are not followed"
-                scan.unread.append(Unread(path=str(path / entry.name), reason=reason))
-            elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
-                folders.append(path / entry.name)
-            elif entry.is_file(follow_symlinks=False):
-                names.append(entry.name)
+        names, folders = _entries(root, path, scan, is_result)
         if SUMMARY in names or (owner is None and any(map(_MARKS.fullmatch, names))):
             scan.counts["passed over"] += not is_result
             owner = path if is_result else None
@@ -180,19 +175,48 @@ def _scan(root: Path) -> _Scan:
     return scan
 
 
+def _entries(root: Path, path: Path, scan: _Scan, is_result: bool) -> tuple[list[str], list[Path]]:
+    """Return the names of a folder's files, and its folders; note whatever else is in it."""
+    names: list[str] = []
+    folders: list[Path] = []
+    try:
+        entries = sorted(os.scandir(root / path), key=lambda entry: entry.name)
+    except OSError as error:
+        scan.unread.append(Unread(path=str(path), reason=f"can't be read: {error.strerror}"))
+        return names, folders
+    for entry in entries:
+        if _LITTER.fullmatch(entry.name):
+            scan.counts["litter"] += 1
+        elif entry.is_symlink() and is_result:
+            reason = "a symbolic link; links are not followed"
+            scan.unread.append(Unread(path=str(path / entry.name), reason=reason))
+        elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+            folders.append(path / entry.name)
+        elif entry.is_file(follow_symlinks=False):
+            if _is_pruned(entry):
+                scan.absent.append(str(path / entry.name))
+            else:
+                names.append(entry.name)
+    return names, folders
+
+
+def _is_pruned(entry: os.DirEntry[str]) -> bool:
+    is_short = entry.stat(follow_symlinks=False).st_size == len(_PRUNED)
+    return is_short and Path(entry.path).read_bytes() == _PRUNED
+
+
 def _set(
     root: Path,
     path: str,
     members: Sequence[tuple[RunFolder, PublishedRun]],
     scan: _Scan,
-    absent: list[str],
 ) -> PublishedSet:
-    """Return the set of some runs; files that this copy lacks are added to ``absent``."""
+    """Return the set of some runs; files that this copy lacks are added to ``scan.absent``."""
     runs = tuple(run for _, run in members)
     files = [frozenset(map(_unstamped, folder.files)) for folder, _ in members]
     for (folder, _), own in zip(members, files, strict=True):
         lacking = sorted(frozenset[str]().union(*files) - own)
-        absent.extend(f"{folder.path}/{name}" for name in lacking if name.endswith("json"))
+        scan.absent.extend(f"{folder.path}/{name}" for name in lacking if name.endswith("json"))
     reported = None
     home = path if path in scan.reports else str(Path(path).parent)
     counts = [sum(_is_below(each, place) for each in scan.runs) for place in (path, home)]
@@ -210,7 +234,7 @@ def _set(
             reported = ReportedSet(runs=rates, samples_per_s_mean=mean, source=source)
             if len(rates) > len(runs):
                 here = {Path(run.name).parts[0] for run in runs}
-                absent.extend(f"{path}/{name}" for name in rates if name not in here)
+                scan.absent.extend(f"{path}/{name}" for name in rates if name not in here)
     editions = re.findall(r"v\d+\.\d+", str(root.resolve()))
     division, organisation, system = _origin(root, path, runs[0].facts, scan.systems)
     return PublishedSet(

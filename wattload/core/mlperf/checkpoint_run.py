@@ -1,0 +1,93 @@
+"""A run of DLIO that writes or reads checkpoints, as MLPerf Storage v2.0 and v3 publish it.
+
+Each rank has start and end of every checkpoint in ``RANK_per_epoch_stats.json``; the summary has
+the means of rank 0. ``checkpoint_size_GB`` and ``..._GB_per_second`` mean GiB (``statscounter.py``
+of mlcommons/DLIO_local_changes).
+"""
+
+from __future__ import annotations
+
+import re
+
+from wattload.core.mlperf.dlio_run import UNKNOWN, RunSummary, Span, published_run, settings_of
+from wattload.core.mlperf.files import SUMMARY, RunFolder, Values, numbered
+from wattload.core.mlperf.metadata import (
+    Counters,
+    counters_of,
+    metadata_of,
+    moved_bytes,
+    storage_location,
+)
+from wattload.core.mlperf.published import CheckpointFacts, PublishedRun
+from wattload.core.units import GIB
+
+_MODEL = re.compile(r"llama3?[-_]?(8b|70b|405b|1t)")
+_KINDS = {"save": "writes", "load": "reads"}
+
+
+def read_checkpoints(folder: RunFolder) -> PublishedRun:
+    """Return a run of checkpoints.
+
+    Raises:
+        UnreadableError: a file of the run is missing or contradicts itself.
+    """
+    summary = folder.part(SUMMARY, RunSummary, folder.summary)
+    metric = Values(folder, SUMMARY, folder.summary)
+    settings, overrides = settings_of(folder)
+    settings["storage_location"] = storage_location(folder)
+    named = (metadata_of(folder).text("model"), settings.get("model.name"), folder.path)
+    models = [model for name in named for model in _MODEL.findall(str(name))]
+    found = {
+        "model": f"llama3-{models[0]}" if models else UNKNOWN,
+        "ranks": summary.num_accelerators,
+        "checkpoint_bytes": metric.bytes("metric.checkpoint_size_GB"),
+        "fsync": settings.get("checkpoint.fsync"),
+        "interval_s": settings.get("checkpoint.time_between_checkpoints"),
+        **_operations(folder, summary, is_local=settings["storage_location"] == "local"),
+    }
+    for kind, field in _KINDS.items():
+        rate = metric.number(f"metric.{kind}_checkpoint_io_mean_GB_per_second", GIB)
+        if rate is not None:
+            seconds = metric.number(f"metric.{kind}_checkpoint_duration_mean_seconds")
+            found[f"reported_{field}"] = {"bytes_per_s": rate, "seconds": seconds}
+    facts = folder.part(SUMMARY, CheckpointFacts, found)
+    return published_run(folder, summary, facts, settings, overrides)
+
+
+def _operations(folder: RunFolder, summary: RunSummary, is_local: bool) -> dict[str, object]:
+    """Return ``writes`` and ``reads``, each in the order of time; none without ranks' files."""
+    spans: dict[tuple[int, str, int], list[Span]] = {}
+    for rank, name in sorted(folder.by_rank(r"(\d+)_per_epoch_stats\.json").items()):
+        own = _spans(folder, name)
+        if rank >= summary.num_accelerators or (spans and own.keys() != spans.keys()):
+            folder.refuse(name, f"its rank or checkpoints are not those of {SUMMARY} and the first")
+        for key, span in own.items():
+            spans.setdefault(key, []).append(span)
+    counters: Counters = ()
+    if is_local and spans and summary.start is not None:
+        counters = counters_of(folder, summary.start, summary.num_hosts or 1)
+    found: dict[str, list[object]] = {field: [] for field in _KINDS.values()}
+    for (_, kind, _), of_ranks in spans.items():
+        start_s, end_s = min(s.start for s in of_ranks), max(s.end for s in of_ranks)
+        found[_KINDS[kind]].append(
+            {
+                "start_s": start_s,
+                "seconds": tuple(span.end - span.start for span in of_ranks),
+                "device_bytes": moved_bytes(counters, start_s, end_s, kind == "save"),
+            }
+        )
+    return {**found}
+
+
+def _spans(folder: RunFolder, name: str) -> dict[tuple[int, str, int], Span]:
+    """Return the span of each checkpoint of a rank by epoch, ``save`` or ``load``, and number."""
+    found = {}
+    for epoch, members in numbered(folder.json(name), ""):
+        for kind in _KINDS:
+            last = 0.0
+            for number, member in numbered(members, f"{kind}_ckpt"):
+                span = found[epoch, kind, number] = folder.part(name, Span, member)
+                if not last <= span.start < span.end:
+                    folder.refuse(name, f"{kind}_ckpt{number}: its times run backwards")
+                last = span.end
+    return found

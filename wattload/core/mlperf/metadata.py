@@ -1,0 +1,165 @@
+"""What ``mlpstorage`` v3 records beside a benchmark's own files.
+
+``KIND_TIME_metadata.json`` has command, parameters and hosts, ``KIND_TIME_timeseries.json`` each
+host's ``/proc/diskstats`` every 10 s in UTC, ``systems/SYSTEM.yaml`` the description of the system
+(mlcommons/storage, ``mlpstorage_py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from wattload.core.mlperf.files import Part, RunFolder, Setting, Values, When, flat
+from wattload.core.mlperf.published import AnyFacts, Host, PublishedRun
+from wattload.core.sysfs import SECTOR_BYTES
+
+_WHOLE_DEVICE = re.compile(r"nvme\d+n\d+|(sd|vd|xvd)[a-z]+")
+"""No partition, none of several paths to a namespace (nvme0c0n1), and nothing that is made of
+devices (md, dm, loop), so that no byte counts twice."""
+_ZONE_STEP_S = 15 * 60
+"""Time zones differ by multiples of a quarter of an hour."""
+_STAMP_S = 1.0
+"""Times of samples are cut to whole seconds."""
+
+Counters = Sequence[Sequence[tuple[float, tuple[int, int]]]]
+"""By host, the bytes that its devices had read and written, with the time by the run's clock."""
+
+
+class _Times(Part):
+    start: When | None
+    end: When | None
+
+
+@lru_cache(maxsize=1)
+def metadata_of(folder: RunFolder) -> Values:
+    """Return a run's metadata; empty without the file, or if it can't be read."""
+    names = [match[0] for match in folder.matching(r"\w+_metadata\.json")]
+    found = folder.optional(lambda: folder.json(names[0])) if names else None
+    return Values(folder, names[0] if found else "", found)
+
+
+def recorded(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
+    """Return the settings, the tool's own as ``args.NAME``, and those that the command changed."""
+    found = metadata_of(folder)
+    settings = [*flat(found.members("parameters")), *flat(found.members("args"), "args.")]
+    changed = {name: str(value) for name, value in flat(found.members("override_parameters"))}
+    if accelerator := found.text("accelerator"):
+        changed["workload"] = f"{found.text('model')}_{accelerator}"
+    return dict(settings), changed
+
+
+def hosts_of(folder: RunFolder) -> tuple[Host, ...]:
+    """Return the hosts that the metadata lists.
+
+    Raises:
+        UnreadableError: a value of a host is of the wrong type or range.
+    """
+    found = metadata_of(folder)
+    return tuple(
+        folder.part(
+            found.name,
+            Host,
+            {
+                "name": host.text("hostname"),
+                "memory_bytes": host.number("memory.total"),
+                "cpu_count": host.number("cpu.num_logical_cores"),
+            },
+        )
+        for host in found.each("system_info.hosts")
+    )
+
+
+def storage_location(folder: RunFolder) -> str | None:
+    """Return where the description of a run's system has its storage, such as ``local``."""
+    parts = Path(folder.path).parts
+    if "results" not in parts[:-1]:
+        return None
+    at = parts.index("results")
+    home, name = str(Path(*parts[:at])), f"systems/{parts[at + 1]}.yaml"
+    if not (folder.root / home / name).is_file():
+        return None
+    above = RunFolder(folder.root, home, "", [name])
+    found = Values(above, name, folder.optional(lambda: above.yaml(name)))
+    folder.sources.extend(above.sources)
+    return found.text("system_under_test.solution.architecture.storage_location")
+
+
+def run_by_metadata(
+    folder: RunFolder, facts: AnyFacts, settings: Mapping[str, Setting]
+) -> PublishedRun:
+    """Return the run with these facts; its times and hosts are those of the metadata.
+
+    Raises:
+        UnreadableError: a value of the metadata is of the wrong type or range.
+    """
+    found = metadata_of(folder)
+    start, end = (found.text(f"invocation_{edge}_time") for edge in ("start", "end"))
+    span = folder.part(found.name, _Times, {"start": start, "end": end})
+    hosts, location = hosts_of(folder), storage_location(folder)
+    return PublishedRun(
+        name=folder.name,
+        started_s=span.start,
+        ended_s=span.end,
+        hosts=hosts,
+        settings={**settings, "storage_location": location},
+        facts=facts,
+        sources=tuple(folder.sources),
+    )
+
+
+class _Device(Part):
+    device_name: str
+    sectors_read: int
+    sectors_written: int
+
+
+class _Sample(Part):
+    timestamp: When
+    diskstats: Sequence[_Device]
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        whole = [d for d in self.diskstats if _WHOLE_DEVICE.fullmatch(d.device_name)]
+        read, written = (d.sectors_read for d in whole), (d.sectors_written for d in whole)
+        return sum(read) * SECTOR_BYTES, sum(written) * SECTOR_BYTES
+
+
+class _Series(Part):
+    samples_by_host: Mapping[str, Sequence[_Sample]]
+
+
+def counters_of(folder: RunFolder, started_s: float, hosts: int) -> Counters:
+    """Return the counters of the local devices of a run that started at ``started_s``.
+
+    Empty if the samples of a host are missing, or if no device moved anything in the whole run:
+    then its counters don't see the storage.
+    """
+    names = [match[0] for match in folder.matching(r"\w+_timeseries\.json")]
+    if not names:
+        return ()
+    series = folder.optional(lambda: folder.part(names[0], _Series, folder.json(names[0])))
+    by_host = list(series.samples_by_host.values()) if series else []
+    if len(by_host) < hosts or not all(by_host):
+        return ()
+    late_s = started_s - by_host[0][0].timestamp
+    zone_s = round(late_s / _ZONE_STEP_S) * _ZONE_STEP_S
+    found = [[(each.timestamp + zone_s, each.moved) for each in samples] for samples in by_host]
+    return found if any(samples[0][1] != samples[-1][1] for samples in found) else ()
+
+
+def moved_bytes(counters: Counters, start_s: float, end_s: float, is_write: bool) -> int | None:
+    """Return the bytes between the last samples before a span of the run and the first after it.
+
+    ``None`` without counters, if a host lacks one of the two, or if they ran backwards.
+    """
+    total = 0
+    for samples in counters:
+        before = [moved[is_write] for at_s, moved in samples if at_s + _STAMP_S <= start_s]
+        after = [moved[is_write] for at_s, moved in samples if at_s >= end_s]
+        if not before or not after or after[0] < before[-1]:
+            return None
+        total += after[0] - before[-1]
+    return total if counters else None

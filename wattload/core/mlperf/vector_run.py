@@ -1,0 +1,47 @@
+"""A run of MLPerf Storage v3's vector database benchmark.
+
+Its figures are in ``summary.json``, else in ``statistics.json``; the log of ``vdbbench`` has the
+size of the collection and the degree of DiskANN's graph (mlcommons/storage, ``vdb_benchmark``).
+"""
+
+from __future__ import annotations
+
+import re
+
+from wattload.core.mlperf.dlio_run import UNKNOWN
+from wattload.core.mlperf.files import SUMMARY, RunFolder, Values
+from wattload.core.mlperf.metadata import metadata_of, recorded, run_by_metadata
+from wattload.core.mlperf.published import PublishedRun, VectorFacts
+from wattload.core.units import MILLI
+
+_LOG = r"vector_database_run.*\.stdout\.log"
+_LOGGED = re.compile(r"'(row_count|max_degree)': (\d{1,15})\b")
+
+
+def read_vectors(folder: RunFolder) -> PublishedRun:
+    """Return a run of a vector database.
+
+    Raises:
+        UnreadableError: a file of the run is missing or contradicts itself.
+    """
+    name = folder.summary_name
+    found, metadata = Values(folder, name, folder.summary), metadata_of(folder)
+    logged: dict[str, int] = {}
+    for match in folder.matching(_LOG):
+        logged |= {key: int(value) for key, value in _LOGGED.findall(folder.text(match[0]))}
+    is_nested = bool(found.members("recall"))
+    facts = {
+        "database": found.text("database.database") or metadata.text("args.vdb_engine") or UNKNOWN,
+        "index": found.text("index_type") or metadata.text("args.vdb_index") or UNKNOWN,
+        "vectors": found.number("num_vectors") or logged.get("row_count"),
+        "dimensions": found.number("dimension") or metadata.number("args.vector_dim"),
+        "max_degree": logged.get("max_degree"),
+        "queries": found.number("query_count" if name == SUMMARY else "total_queries"),
+        "seconds": found.number("total_time_seconds"),
+        "queries_per_s": found.number("throughput_qps"),
+        "recall": found.number("recall.mean_recall" if is_nested else "recall"),
+        "latency_mean_s": found.number("mean_latency_ms", MILLI),
+        "latency_p99_s": found.number("p99_latency_ms", MILLI),
+    }
+    settings = {**recorded(folder)[0], "ranks": round(metadata.number("mpi_world_size") or 1)}
+    return run_by_metadata(folder, folder.part(name, VectorFacts, facts), settings)
