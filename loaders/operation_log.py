@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.io import TRACE_DTYPE, IOKind, TracedFile, TracedOperations
+from wattload.core.io import TRACE_DTYPE, Extent, IOKind, TracedFile, TracedOperations
 
 ROWS_LIMIT = 1 << 16
 """The highest limit that a log accepts."""
@@ -36,7 +36,7 @@ class OperationLog:
 
     Operations are numbered over all plans. When plans have more than ``limit``, every second kept
     operation is dropped. The sample is thus spread evenly over all of them, and the same operations
-    are kept each time. Each plan reads or writes one file from its start, in order.
+    are kept each time. Each plan reads or writes files from their start, in order.
     """
 
     def __init__(self, limit: int) -> None:
@@ -75,18 +75,20 @@ class OperationLog:
         operations: OperationRange,
         trace: NDArray[np.void] | None,
         *,
-        path: Path,
-        size_bytes: int,
+        extents: Sequence[Extent],
         block_bytes: int,
     ) -> None:
         """Add the part of a plan's trace that belongs to the sample; ``None`` adds nothing."""
         if trace is None or operations.trace_every is None:
             return
-        numbers = np.uint64(operations.first) + trace["offset_bytes"] // np.uint64(block_bytes)
+        files = list({extent.path: extent for extent in extents}.values())
+        blocks = [-(-file.length_bytes // block_bytes) for file in files]
+        first = np.cumsum([operations.first, *blocks], dtype=np.uint64)
+        numbers = first[trace["file"]] + trace["offset_bytes"] // np.uint64(block_bytes)
         with self._lock:
             kept = numbers % np.uint64(self._step) == 0
             rows = trace[kept]
-            rows["file"] = self._file(path, size_bytes)
+            rows["file"] = [self._file(files[number]) for number in rows["file"]]
             self._numbers = np.concatenate((self._numbers, numbers[kept]))
             self._rows = np.concatenate((self._rows, rows))
             while self._rows.size > self._limit:
@@ -104,11 +106,11 @@ class OperationLog:
             rows = self._rows[np.argsort(self._rows["submit_ns"], kind="stable")]
         return (TracedOperations(phase=phase, kind=kind, rows=rows, files=tuple(files)),)
 
-    def _file(self, path: Path, size_bytes: int) -> int:
-        number = self._files.setdefault(path, len(self._files))
+    def _file(self, file: Extent) -> int:
+        number = self._files.setdefault(file.path, len(self._files))
         if number == len(self._sizes):
-            self._sizes.append(size_bytes)
-        self._sizes[number] = max(self._sizes[number], size_bytes)
+            self._sizes.append(file.length_bytes)
+        self._sizes[number] = max(self._sizes[number], file.length_bytes)
         return number
 
     def _thin(self) -> None:

@@ -135,10 +135,6 @@ class DirectStore:
         if result.latency is not None:
             self._latencies[kind] = self._latencies[kind].merged(result.latency)
         self._logs[kind].add(
-            operations,
-            result.trace,
-            path=path,
-            size_bytes=size_bytes,
-            block_bytes=block_bytes,
+            operations, result.trace, extents=plan.extents, block_bytes=block_bytes
         )
         return result

@@ -306,6 +306,15 @@ def slot_count(config: Config, samples: SampleSet) -> int:
     return min(config.prefetch_bytes // slot_bytes, of_batches)
 
 
+def group_files(config: Config, samples: SampleSet) -> int:
+    """Return how many files are read by one plan: as many as fill a block, and four groups or more.
+
+    A file of several blocks has a plan of its own, and so has one without a byte.
+    """
+    in_block = config.block_bytes // slot_size_bytes(samples) if min(samples.file_bytes) else 1
+    return max(min(in_block, slot_count(config, samples) // 4), 1)
+
+
 def slot_size_bytes(samples: SampleSet) -> int:
     """Return the size of a slot: the largest file, rounded up for any drive's blocks."""
     return round_up(max(samples.file_bytes), SLOT_ALIGN_BYTES)

@@ -6,6 +6,9 @@ in huge pages, registered with the kernel once. When a file has been read, a dec
 the payload in its slot, copies the front of it into a row of a batch, verifies the file and frees
 the slot for the next one. That is the only copy, and memory does not grow with the batches prepared
 ahead. Batches use pre-touched memory too: the first touch of a page costs more than a copy.
+
+Small files are read in groups, each by one plan of the engine: opening, reading and closing them
+takes no Python code per file. A group is decoded by one thread.
 """
 
 from __future__ import annotations
@@ -30,16 +33,18 @@ from wattload.core.io import (
     Extent,
     IOKind,
     IOPlan,
+    IOResult,
     TracedOperations,
     VerifiedSamples,
 )
 from wattload.core.units import NS_PER_S
-from wattload.loaders.aligned_io import aligned_buffers, direct_alignment, round_up
+from wattload.loaders.aligned_io import aligned_buffers, direct_alignment
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import verify_file
 from wattload.loaders.direct.config import (
     SLOT_ALIGN_BYTES,
     Config,
+    group_files,
     slot_count,
     slot_size_bytes,
     tensor_count,
@@ -52,21 +57,20 @@ from wattload.loaders.samples import ReadCounter, SampleSet, copy_resized
 REGION_BYTES_LIMIT = 1 << 30
 """The most that the kernel registers in one piece."""
 
-Arrival = Callable[[Future[int]], None]
-"""Called with the future of a file that was read or failed; its result is the bytes read."""
+Arrival = Callable[[Future[IOResult]], None]
+"""Called with the future of a group of files that was read or failed."""
 
-Fetch = Callable[[int, NDArray[np.uint8], Arrival], None]
-"""Begins to read the file of a sample into a slot."""
+Fetch = Callable[[Sequence[int], NDArray[np.uint8], Arrival], None]
+"""Begins to read the files of samples into slots, the rows of an array."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file that is being read: its future, and its place among all operations."""
+    """Files that are being read: their future, and their place among all operations."""
 
     ticket: Ticket
-    future: Future[int]
-    path: Path
-    size_bytes: int
+    future: Future[IOResult]
+    plan: IOPlan
     operations: OperationRange
 
 
@@ -114,45 +118,44 @@ class FileReader:
 
     def submit(
         self,
-        path: Path,
-        buffer: NDArray[np.uint8],
-        size_bytes: int,
+        files: Sequence[tuple[Path, int]],
+        slots: NDArray[np.uint8],
         *,
         moved: ByteCounter | None = None,
-    ) -> Future[int]:
-        """Begin to read a file's first ``size_bytes`` into a buffer.
+    ) -> Future[IOResult]:
+        """Begin to read the first bytes of files, one or more each, as many as stated.
 
-        The future's result is ``size_bytes``; it raises what ``Ticket.result`` raises. ``moved`` is
-        called as in ``IOEngine.run``, on the thread that waits for the files.
+        ``slots`` has shape ``(files or more, bytes of a slot)``; each file goes to the start of a
+        row. Several files must each fit into a block. The future raises what ``Ticket.result``
+        raises. ``moved`` is called as in ``IOEngine.run``, on the thread that waits for the files.
 
         Raises:
             ConfigError: the buffer is not one of the reader's, or does not fit direct I/O.
             RuntimeError: the reader is closed.
         """
-        alignment_bytes = direct_alignment(path)
+        alignment_bytes = direct_alignment(files[0][0])
         if self._thread is None:
             raise RuntimeError("the reader is closed")
-        future: Future[int] = Future()
+        future: Future[IOResult] = Future()
         future.set_running_or_notify_cancel()
-        if not size_bytes:
-            future.set_result(0)
-            return future
-        operations = self._log.begin(-(-size_bytes // self._config.block_bytes))
+        # Block i of a plan goes to the i-th stretch of that many bytes of its destination.
+        block_bytes = slots.shape[1] if len(files) > 1 else self._config.block_bytes
+        operations = self._log.begin(sum(-(-size // block_bytes) for _, size in files))
         plan = IOPlan(
             kind=IOKind.READ,
-            extents=(Extent(path, 0, size_bytes),),
-            block_bytes=self._config.block_bytes,
+            extents=tuple(Extent(path, 0, size) for path, size in files),
+            block_bytes=block_bytes,
             depth=self._config.queue_depth,
             trace_every=operations.trace_every,
         )
         with self._lock:  # tickets are waited for in the order of the engine's queue
             ticket = self._engine.submit(
                 plan,
-                destination=buffer[: round_up(size_bytes, alignment_bytes)],
+                destination=slots[: len(files)].reshape(-1),
                 moved=moved,
                 alignment_bytes=alignment_bytes,
             )
-            self._queue.put(_Read(ticket, future, path, size_bytes, operations))
+            self._queue.put(_Read(ticket, future, plan, operations))
         return future
 
     def path(self) -> DataPath:
@@ -179,18 +182,17 @@ class FileReader:
             except BaseException as error:  # raised by the future
                 read.future.set_exception(error)
 
-    def _result(self, read: _Read) -> int:
+    def _result(self, read: _Read) -> IOResult:
         result = read.ticket.result()
         if result.latency is not None:
             self._latency = self._latency.merged(result.latency)
         self._log.add(
             read.operations,
             result.trace,
-            path=read.path,
-            size_bytes=read.size_bytes,
-            block_bytes=self._config.block_bytes,
+            extents=read.plan.extents,
+            block_bytes=read.plan.block_bytes,
         )
-        return result.moved_bytes
+        return result
 
 
 def _join_adjacent(buffers: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
@@ -226,6 +228,7 @@ class _Assembly:
         self.payload_bytes = 0
         self.read_bytes = 0
         self.decode_ns = 0
+        self.open_s = 0.0
         self.verified = VerifiedSamples()
 
     def finished(self) -> Batch:
@@ -236,30 +239,39 @@ class _Assembly:
             read_bytes=self.read_bytes,
             verified=self.verified,
             decode_s=self.decode_ns / NS_PER_S,
+            open_s=self.open_s,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A sample in preparation: its place in the order, its file's slot, its row in the batch."""
+    """A sample in preparation, and its row in a batch."""
 
     index: int
-    position: int
     number: int
-    slot: NDArray[np.uint8]
     assembly: _Assembly
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Samples whose files are read together: the first one's position, and the slots."""
+
+    position: int
+    rows: Sequence[_Row]
+    slots: NDArray[np.uint8]
 
 
 class Pass:
     """One pass over an order of samples; reads begin as slots, tensors and the queue allow.
 
-    ``fetch`` begins to read a sample's file into a slot and calls back, on any other thread, when
-    it has been read or has failed. The callback decodes it and begins the next. With ``held``, the
-    files' bytes by sample, those are decoded instead of the content of the slot.
+    ``slots`` are pieces of memory of shape ``(files of a group, bytes of a slot)``, all alike.
+    ``fetch`` begins to read the files of a group into one and calls back, on any other thread, when
+    they have been read or one has failed. The callback decodes them and begins the next group. With
+    ``held``, the files' bytes by sample, those are decoded instead of the content of the slots.
 
-    Beyond the file that is read now, at most ``queued_bytes`` are requested, and at least one file:
-    enough to keep the reader's queue full across the border between two files. Beyond that, it is
-    better to reuse the slot that was used last, while it is still in the CPU's caches.
+    Beyond the group that is read now, at most ``queued_bytes`` are requested, and at least one
+    group: enough to keep the reader's queue full across the border between two of them. Beyond
+    that, it is better to reuse the slot that was used last, while it is still in the CPU's caches.
     """
 
     def __init__(
@@ -320,28 +332,31 @@ class Pass:
         """Begin to read as many files as there are free slots and batch tensors."""
         while True:
             with self._changed:
-                position = self._begun
-                batch, number = divmod(position, self._size)
-                if not self._may_begin(batch, position):
+                count = self._next_count()
+                if not count:
                     return
-                self._begun += 1
-                assembly = self._assemblies.get(batch) or self._assemble(batch)
-                index = self._order[position]
-                self._reading[position] = self._samples.file_bytes[index]
-                row = _Row(index, position, number, self._free.pop(), assembly)
-            self._begin(row)
+                slots, position = self._free.pop(), self._begun
+                self._begun += count
+                rows = [self._row(at) for at in range(position, self._begun)]
+                sizes = self._samples.file_bytes
+                self._reading[position] = sum(sizes[row.index] for row in rows)
+            self._begin(_Group(position, rows, slots))
 
-    def _may_begin(self, batch: int, position: int) -> bool:
-        return (
-            bool(self._free)
-            and not self._stopped
-            and position < len(self._order)
-            and batch < self._returned + len(self._tensors)
-            and self._may_queue()
-        )
+    def _next_count(self) -> int:
+        """Return how many files may be begun together: a whole group, or the rest; 0 for none."""
+        if self._stopped or not self._free or not self._may_queue():
+            return 0
+        most = (self._returned + len(self._tensors)) * self._size
+        count = min(len(self._free[-1]), len(self._order) - self._begun)
+        return count if self._begun + count <= most else 0
+
+    def _row(self, position: int) -> _Row:
+        batch, number = divmod(position, self._size)
+        assembly = self._assemblies.get(batch) or self._assemble(batch)
+        return _Row(self._order[position], number, assembly)
 
     def _may_queue(self) -> bool:
-        """Whether the reader's queue could run empty before the current file has been read."""
+        """Whether the reader's queue could run empty before the current group has been read."""
         later = list(self._reading.values())[1:]
         return sum(later) < self._queued_bytes
 
@@ -352,36 +367,38 @@ class Pass:
         self._assemblies[number] = assembly
         return assembly
 
-    def _begin(self, row: _Row) -> None:
+    def _begin(self, group: _Group) -> None:
         try:
-            self._fetch(row.index, row.slot, partial(self._arrived, row))
-        except BaseException as error:  # the slot must be freed in any case
-            self._settle(row.slot, error)
+            indices = [row.index for row in group.rows]
+            self._fetch(indices, group.slots, partial(self._arrived, group))
+        except BaseException as error:  # the slots must be freed in any case
+            self._settle(group.slots, error)
 
-    def _arrived(self, row: _Row, ticket: Future[int]) -> None:
-        """Begin the next file, then decode this one; called on a decoding thread."""
+    def _arrived(self, group: _Group, ticket: Future[IOResult]) -> None:
+        """Begin the next group, then decode this one; called on a decoding thread."""
         failure: BaseException | None = None
         with self._changed:
-            del self._reading[row.position]
+            del self._reading[group.position]
         self._advance()
         try:
-            read_bytes = ticket.result()
-            content = row.slot if self._held is None else self._held[row.index]
-            self._decode(row, content[:read_bytes])
+            open_s = ticket.result().open_s / len(group.rows)
+            for row, slot in zip(group.rows, group.slots, strict=False):
+                content = slot if self._held is None else self._held[row.index]
+                self._decode(row, content[: self._samples.file_bytes[row.index]], open_s)
         except BaseException as error:  # raised in batches()
             failure = error
-        self._settle(row.slot, failure)
+        self._settle(group.slots, failure)
         self._advance()
 
-    def _settle(self, slot: NDArray[np.uint8], failure: BaseException | None) -> None:
+    def _settle(self, slots: NDArray[np.uint8], failure: BaseException | None) -> None:
         with self._changed:
-            self._free.append(slot)
+            self._free.append(slots)
             if failure is not None:
                 self._failure = self._failure or failure
                 self._stopped = True
             self._changed.notify_all()
 
-    def _decode(self, row: _Row, raw: NDArray[np.uint8]) -> None:
+    def _decode(self, row: _Row, raw: NDArray[np.uint8], open_s: float) -> None:
         samples, assembly = self._samples, row.assembly
         name = str(samples.paths[row.index])
         start_ns = time.monotonic_ns()
@@ -394,7 +411,10 @@ class Pass:
             assembly.payload_bytes += len(payload)
             assembly.read_bytes += len(raw)
             assembly.decode_ns += decode_ns
+            assembly.open_s += open_s
             assembly.verified.add(verified)
+            if not assembly.rows_left:
+                self._changed.notify_all()
 
 
 class DirectSampleLoader:
@@ -408,8 +428,11 @@ class DirectSampleLoader:
         self._held: list[NDArray[np.uint8]] | None = None
         if samples.in_memory:
             self._held = [np.fromfile(path, dtype=np.uint8) for path in samples.paths]
-        count = slot_count(config, samples)
-        self._slots = aligned_buffers(count, slot_size_bytes(samples), SLOT_ALIGN_BYTES)
+        size_bytes, together = slot_size_bytes(samples), group_files(config, samples)
+        pieces = aligned_buffers(
+            slot_count(config, samples) // together, together * size_bytes, SLOT_ALIGN_BYTES
+        )
+        self._slots = [piece.reshape(together, size_bytes) for piece in pieces]
         self._tensors = [
             memory.reshape(samples.batch_samples, samples.resize_bytes)
             for memory in aligned_buffers(tensor_count(config, samples), samples.batch_bytes)
@@ -417,7 +440,7 @@ class DirectSampleLoader:
         self._log = OperationLog(config.trace_operations)
         self._reader = FileReader(
             config,
-            buffers=self._slots,
+            buffers=pieces,
             log=None if samples.in_memory else self._log,
             is_null=samples.in_memory,
         )
@@ -480,14 +503,14 @@ class DirectSampleLoader:
             self._pass.stop()
             self._pass = None
 
-    def _fetch(self, index: int, slot: NDArray[np.uint8], then: Arrival) -> None:
-        """Begin to read a sample's file into a slot; ``then`` is called on a decoding thread."""
-        ticket = self._reader.submit(
-            self._samples.paths[index], slot, self._samples.file_bytes[index], moved=self._on_read
-        )
+    def _fetch(self, indices: Sequence[int], slots: NDArray[np.uint8], then: Arrival) -> None:
+        """Begin to read samples' files into slots; ``then`` is called on a decoding thread."""
+        paths, sizes = self._samples.paths, self._samples.file_bytes
+        files = [(paths[index], sizes[index]) for index in indices]
+        ticket = self._reader.submit(files, slots, moved=self._on_read)
         ticket.add_done_callback(lambda done: self._decode(then, done))
 
-    def _decode(self, then: Arrival, done: Future[int]) -> None:
+    def _decode(self, then: Arrival, done: Future[IOResult]) -> None:
         self._decoders.submit(then, done)
 
 

@@ -77,8 +77,8 @@ class RecordFiles:
         """
         path = Path(link).resolve()  # DLIO reads links, which O_NOFOLLOW refuses
         size_bytes = path.stat().st_size
-        read_bytes = self._reader.submit(path, self._buffer, size_bytes).result()
-        note = {"at_ns": time.monotonic_ns(), "path": str(path), "read_bytes": read_bytes}
+        done = self._reader.submit([(path, size_bytes)], self._buffer[np.newaxis]).result()
+        note = {"at_ns": time.monotonic_ns(), "path": str(path), "read_bytes": done.moved_bytes}
         raw = self._buffer[:size_bytes]
         if self._settings.nonce is not None:
             bad = bad_file_blocks(self._layout, self._settings.nonce, path, raw)

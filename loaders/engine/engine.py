@@ -238,6 +238,8 @@ class Ticket:
             bad_blocks=found.bad_blocks,
             compared_bytes=found.compared_bytes,
             synced_files=found.synced_files,
+            open_s=found.open_ns / NS_PER_S,
+            opened_files=found.opened_files,
         )
 
     def _read_job(self, job: ctypes.c_void_p) -> IOReading:

@@ -278,9 +278,11 @@ class LoaderContract(ABC):
 
     def test_decoding_is_timed_for_every_batch_or_for_none(self, tmp_path: Path) -> None:
         with self.opened(make_samples(tmp_path)) as loader:
-            times_s = [one.batch.decode_s for one in self.epoch(loader, range(9))]
+            batches = [one.batch for one in self.epoch(loader, range(9))]
+            times_s = [batch.decode_s for batch in batches]
         assert all(seconds is None for seconds in times_s) or all(times_s)
         assert self.config().sample_decode_timed
+        assert len({bool(batch.open_s) for batch in batches}) == 1
 
     def test_a_changed_byte_is_found_exactly_where_a_crc_is_computed(self, tmp_path: Path) -> None:
         """What a loader says of the CRC is what it pays for, asked or not."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.io import TRACE_DTYPE, IOKind
+from wattload.core.io import TRACE_DTYPE, Extent, IOKind
 from wattload.loaders.direct.config import Config
 from wattload.loaders.operation_log import OperationLog, OperationRange
 
@@ -39,7 +39,7 @@ def _read(log: OperationLog, counts: list[int]) -> list[int]:
         trace = _trace(operations, count, done)
         path = Path(f"/data/{place}")
         size_bytes = count * BLOCK_BYTES
-        log.add(operations, trace, path=path, size_bytes=size_bytes, block_bytes=BLOCK_BYTES)
+        log.add(operations, trace, extents=[Extent(path, 0, size_bytes)], block_bytes=BLOCK_BYTES)
         done += count
     found = log.traced(IOKind.READ, "read")
     return [int(moment) for each in found for moment in each.rows["submit_ns"]]
@@ -75,7 +75,7 @@ def test_what_is_kept_of_long_plans_lies_near_its_place(counts: list[int], limit
     for count in counts:
         operations = log.begin(count)
         trace = _trace(operations, count, done)
-        log.add(operations, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
+        log.add(operations, trace, extents=[Extent(Path("/d"), 0, 1)], block_bytes=BLOCK_BYTES)
         done, shift = done + count, max(shift, count // 512)
     (found,) = log.traced(IOKind.READ, "read")
     kept = found.rows["submit_ns"].astype(np.int64)
@@ -98,7 +98,7 @@ def test_once_a_log_is_sparse_the_engine_is_asked_for_little() -> None:
     for place in range(40):
         operations = log.begin(10_001)
         trace = _trace(operations, 10_001, place * 10_001)
-        log.add(operations, trace, path=Path("/d"), size_bytes=1, block_bytes=BLOCK_BYTES)
+        log.add(operations, trace, extents=[Extent(Path("/d"), 0, 1)], block_bytes=BLOCK_BYTES)
         sizes.append(0 if trace is None else trace.size)
     assert max(sizes[5:]) <= 2049
     assert log.traced(IOKind.READ, "read")[0].rows.size >= 32
@@ -119,7 +119,7 @@ def test_a_log_of_nothing_asks_for_no_trace() -> None:
 
 def test_a_plan_that_was_not_traced_adds_nothing() -> None:
     log = OperationLog(8)
-    log.add(log.begin(5), None, path=Path("/data/a"), size_bytes=5, block_bytes=BLOCK_BYTES)
+    log.add(log.begin(5), None, extents=[Extent(Path("/data/a"), 0, 5)], block_bytes=BLOCK_BYTES)
     assert log.traced(IOKind.READ, "read") == ()
 
 

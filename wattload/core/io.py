@@ -379,7 +379,8 @@ class IOResult:
     it counts once, for the one that ends first. With ``stamps``,
     ``compared_bytes`` of those read were compared, and ``bad_blocks`` counts the blocks of these
     that have another stamp or another sum. ``synced_files`` counts the written files whose fsync
-    succeeded.
+    succeeded. ``open_s`` is the wall time of opening, checking and closing ``opened_files`` files,
+    summed over threads.
     ``trace`` has a row per traced operation (see ``TRACE_DTYPE``), by time of submission.
     """
 
@@ -394,6 +395,8 @@ class IOResult:
     bad_blocks: int = 0
     compared_bytes: int = 0
     synced_files: int = 0
+    open_s: float = 0.0
+    opened_files: int = 0
 
     @property
     def seconds(self) -> float:

@@ -30,6 +30,7 @@ typedef struct wl_share {
     bool used;
     uint64_t cpu_start_ns, cpu_ns;
     uint64_t last_io_ns, bad_blocks, compared_bytes, synced_files;
+    uint64_t open_ns, opened_files; /* of opening and closing; see wl_result */
     wl_trace trace;
     _Atomic uint64_t bytes, operations;
     _Atomic uint64_t latency_sum_ns, latency_min_ns, latency_max_ns;
@@ -206,7 +207,7 @@ static inline void wl_op_queue(wl_poller *poller, uint32_t index) {
 void wl_complete(wl_poller *poller, wl_done done);
 
 /* finish.c: the end of files and jobs */
-int32_t wl_file_prepare(wl_job *job, wl_file *file);
+int32_t wl_file_prepare(wl_share *share, wl_file *file);
 void wl_share_release(wl_poller *poller, wl_share *share);
 void wl_file_finish(wl_poller *poller, wl_share *share, wl_file *file);
 void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, int32_t result);

@@ -18,32 +18,30 @@ static int32_t refuse(wl_error *error, int code, const char *what, const wl_file
     return wl_fail(error, code, file->path, offset, "%s: %s", what, strerror(code));
 }
 
-static int32_t look(int fd, wl_file *file, wl_file_state *state, wl_error *error) {
-    struct stat status;
-    if (fstat(fd, &status))
+static int32_t look(int fd, wl_file *file, struct stat *status, wl_file_state *state,
+                    wl_error *error) {
+    if (fstat(fd, status))
         return refuse(error, errno, "stat", file, WL_NOWHERE);
-    file->is_regular = S_ISREG(status.st_mode);
-    if (!file->is_regular && !S_ISBLK(status.st_mode))
+    file->is_regular = S_ISREG(status->st_mode);
+    if (!file->is_regular && !S_ISBLK(status->st_mode))
         return wl_fail(error, EINVAL, file->path, WL_NOWHERE,
                        "open: neither a regular file nor a block device");
     *state = (wl_file_state){
-        .size = (uint64_t)status.st_size,
-        .mtime_s = status.st_mtim.tv_sec,
-        .mtime_ns = (uint32_t)status.st_mtim.tv_nsec,
-        .ctime_s = status.st_ctim.tv_sec,
-        .ctime_ns = (uint32_t)status.st_ctim.tv_nsec,
+        .size = (uint64_t)status->st_size,
+        .mtime_s = status->st_mtim.tv_sec,
+        .mtime_ns = (uint32_t)status->st_mtim.tv_nsec,
+        .ctime_s = status->st_ctim.tv_sec,
+        .ctime_ns = (uint32_t)status->st_ctim.tv_nsec,
     };
     return WL_OK;
 }
 
 /* A name may have gone to another drive since the plan was made. What was opened stays the same
  * device as long as it is open: if it is exchanged later, operations on it fail. */
-static int32_t check_device(int fd, const wl_file *file, const wl_plan *plan, wl_error *error) {
-    struct stat status;
+static int32_t check_device(int fd, const wl_file *file, const wl_plan *plan,
+                            const struct stat *status, wl_error *error) {
     uint64_t sequence = 0, bytes = 0;
-    if (fstat(fd, &status))
-        return refuse(error, errno, "stat", file, WL_NOWHERE);
-    bool is_block = S_ISBLK(status.st_mode);
+    bool is_block = S_ISBLK(status->st_mode);
     if (!(plan->flags & WL_DEVICE))
         return is_block && plan->kind == WL_WRITE
                    ? wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
@@ -52,7 +50,7 @@ static int32_t check_device(int fd, const wl_file *file, const wl_plan *plan, wl
     if (!is_block)
         return wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
                        "is not a block device any more");
-    unsigned major_now = major(status.st_rdev), minor_now = minor(status.st_rdev);
+    unsigned major_now = major(status->st_rdev), minor_now = minor(status->st_rdev);
     if (major_now != plan->device_major || minor_now != plan->device_minor)
         return wl_fail(error, WL_OTHER_DEVICE, file->path, WL_NOWHERE,
                        "is another device (%u:%u, now %u:%u)", plan->device_major,
@@ -77,16 +75,13 @@ static int32_t check_device(int fd, const wl_file *file, const wl_plan *plan, wl
 
 /* A file of several names or of another user may be somebody's that was put in the place of ours;
  * nothing of it has been changed yet. */
-static int32_t check_ours(int fd, const wl_file *file, wl_error *error) {
-    struct stat status;
-    if (fstat(fd, &status))
-        return refuse(error, errno, "stat", file, WL_NOWHERE);
-    if (S_ISREG(status.st_mode) && status.st_nlink > 1)
+static int32_t check_ours(const wl_file *file, const struct stat *status, wl_error *error) {
+    if (S_ISREG(status->st_mode) && status->st_nlink > 1)
         return wl_fail(error, EPERM, file->path, WL_NOWHERE,
-                       "open: the file has %u names (hard links)", (unsigned)status.st_nlink);
-    if (S_ISREG(status.st_mode) && status.st_uid && status.st_uid != geteuid())
+                       "open: the file has %u names (hard links)", (unsigned)status->st_nlink);
+    if (S_ISREG(status->st_mode) && status->st_uid && status->st_uid != geteuid())
         return wl_fail(error, EPERM, file->path, WL_NOWHERE,
-                       "open: the file belongs to user %u", (unsigned)status.st_uid);
+                       "open: the file belongs to user %u", (unsigned)status->st_uid);
     return WL_OK;
 }
 
@@ -96,7 +91,7 @@ static int32_t check_flags(int fd, const wl_file *file, const wl_plan *plan, wl_
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK))
         return refuse(error, errno, "open", file, WL_NOWHERE);
-    if (plan->flags & WL_DIRECT && !(fcntl(fd, F_GETFL) & O_DIRECT))
+    if (plan->flags & WL_DIRECT && !(flags & O_DIRECT))
         return wl_fail(error, WL_NOT_DIRECT, file->path, WL_NOWHERE,
                        "open: O_DIRECT was dropped");
     return WL_OK;
@@ -177,13 +172,14 @@ int32_t wl_file_open(wl_file *file, const wl_plan *plan, uint32_t *extending, wl
                        "open: the file system refuses O_DIRECT");
     if (fd < 0)
         return refuse(error, errno, "open", file, WL_NOWHERE);
-    int32_t code = check_device(fd, file, plan, error);
+    struct stat status;
+    int32_t code = look(fd, file, &status, &file->state, error);
     if (!code)
-        code = look(fd, file, &file->state, error);
+        code = check_device(fd, file, plan, &status, error);
     if (!code)
         code = check_flags(fd, file, plan, error);
     if (!code && plan->kind == WL_WRITE)
-        code = check_ours(fd, file, error);
+        code = check_ours(file, &status, error);
     if (!code && plan->kind == WL_WRITE)
         code = lay_out(fd, file, plan, extending, error);
     if (code)
@@ -210,8 +206,9 @@ int32_t wl_file_settle(wl_file *file, const wl_plan *plan, wl_error *error) {
     if (plan->kind == WL_READ && !(plan->flags & WL_NO_CHANGE))
         return WL_OK;
     int fd = atomic_load_explicit(&file->fd, memory_order_relaxed);
+    struct stat status;
     wl_file_state now = {0};
-    int32_t code = look(fd, file, &now, error);
+    int32_t code = look(fd, file, &status, &now, error);
     if (code)
         return code;
     if (plan->kind == WL_READ)

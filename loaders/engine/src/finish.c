@@ -9,17 +9,32 @@ static bool is_halted(const wl_job *job) {
     return atomic_load_explicit(&job->halted, memory_order_relaxed);
 }
 
+/* A file that is read in one block belongs to the poller that took it, so that several pollers open
+ * files at the same time. */
+static bool is_shared(const wl_job *job, const wl_file *file) {
+    return job->plan.kind != WL_READ || !job->is_one_pass ||
+           atomic_load_explicit(&file->left, memory_order_acquire) != 1;
+}
+
 /* Opens a file, once; the error is the job's. */
-int32_t wl_file_prepare(wl_job *job, wl_file *file) {
+int32_t wl_file_prepare(wl_share *share, wl_file *file) {
+    wl_job *job = share->job;
     wl_error error;
     int32_t code = WL_OK;
-    pthread_mutex_lock(&job->opening);
-    if (is_halted(job))
+    bool locks = is_shared(job, file);
+    if (locks)
+        pthread_mutex_lock(&job->opening);
+    if (is_halted(job)) {
         code = WL_UNAVAILABLE;
-    else if (atomic_load_explicit(&file->fd, memory_order_relaxed) < 0)
+    } else if (atomic_load_explicit(&file->fd, memory_order_relaxed) < 0) {
+        uint64_t start_ns = wl_now_ns();
         code = file->is_folder ? wl_folder_open(file, &error)
                                : wl_file_open(file, &job->plan, &job->extending_files, &error);
-    pthread_mutex_unlock(&job->opening);
+        share->open_ns += wl_now_ns() - start_ns;
+        share->opened_files += !code && !file->is_folder;
+    }
+    if (locks)
+        pthread_mutex_unlock(&job->opening);
     if (code && !is_halted(job))
         wl_job_fail(job, &error);
     return code;
@@ -44,8 +59,9 @@ void wl_file_finish(wl_poller *poller, wl_share *share, wl_file *file) {
         wl_file_close(file);
         return;
     }
-    if (atomic_load_explicit(&file->fd, memory_order_acquire) < 0 && wl_file_prepare(job, file))
+    if (atomic_load_explicit(&file->fd, memory_order_acquire) < 0 && wl_file_prepare(share, file))
         return;
+    uint64_t start_ns = wl_now_ns();
     int32_t code = wl_file_settle(file, &job->plan, &error);
     if (code)
         wl_job_fail(job, &error);
@@ -53,6 +69,7 @@ void wl_file_finish(wl_poller *poller, wl_share *share, wl_file *file) {
         queue_sync(poller, share, file);
     else
         wl_file_close(file);
+    share->open_ns += wl_now_ns() - start_ns;
 }
 
 void wl_sync_done(wl_poller *poller, wl_share *share, wl_file *file, int32_t result) {
@@ -83,7 +100,7 @@ static void finish_files(wl_poller *poller, wl_share *share) {
 static void sync_folders(wl_poller *poller, wl_share *share) {
     wl_job *job = share->job;
     for (uint32_t i = 0; i < job->folder_count && !is_halted(job); i++)
-        if (!wl_file_prepare(job, &job->folders[i]))
+        if (!wl_file_prepare(share, &job->folders[i]))
             queue_sync(poller, share, &job->folders[i]);
 }
 

@@ -48,7 +48,7 @@ static bool prepare(wl_poller *poller, wl_share *share, uint32_t index, uint64_t
     const wl_extent *extent = &plan->extents[block.extent];
     wl_file *file = &job->files[extent->file];
     if (!job->is_diskless && atomic_load_explicit(&file->fd, memory_order_acquire) < 0 &&
-        wl_file_prepare(job, file))
+        wl_file_prepare(share, file))
         return false;
     uint8_t *memory;
     if (plan->flags & WL_DESTINATION)

@@ -52,6 +52,8 @@ static void add_share(wl_result *result, const wl_share *share) {
         result->last_io_ns = share->last_io_ns;
     result->compared_bytes += share->compared_bytes;
     result->synced_files += share->synced_files;
+    result->open_ns += share->open_ns;
+    result->opened_files += share->opened_files;
 }
 
 void wl_job_result(const wl_job *job, wl_result *result) {

@@ -14,7 +14,7 @@
 
 #include "histogram.h"
 
-#define WL_ABI 13u
+#define WL_ABI 14u
 
 #if defined(__GNUC__)
 #define WL_API __attribute__((visibility("default")))
@@ -137,6 +137,8 @@ typedef struct {
     uint64_t latency_min_ns;
     uint64_t latency_max_ns;
     uint64_t synced_files; /* whose fsync succeeded */
+    uint64_t open_ns;      /* opening, checking and closing files, summed over threads */
+    uint64_t opened_files;
     uint32_t extending_files; /* not preallocated or overwritten as the plan requires */
     uint32_t stopped;         /* 1 after wl_job_stop */
     wl_error error;           /* of the first failed operation; code WL_OK if none failed */

@@ -35,9 +35,9 @@ def test_reader_keeps_several_files_in_flight_and_reuses_buffers(
     for _ in range(3):
         for first in range(0, len(sizes) - 1, 2):
             pair = list(zip(paths[first:][:2], sizes[first:][:2], buffers, strict=False))
-            tickets = [reader.submit(p, b, s, moved=counts.append) for p, s, b in pair]
+            tickets = [reader.submit([(p, s)], b[None], moved=counts.append) for p, s, b in pair]
             for (path, size, buffer), ticket in zip(pair, tickets, strict=True):
-                assert ticket.result() == size
+                assert ticket.result().moved_bytes == size
                 assert buffer[:size].tobytes() == path.read_bytes()
     reader.close()
     assert sum(counts) == 3 * sum(sizes[:4])
@@ -54,7 +54,7 @@ def test_a_buffer_larger_than_all_blocks_in_flight_is_registered_whole(tmp_path:
     config = Config(engine="io_uring", block_bytes=64 << 10, queue_depth=3, pollers=2)
     rings_before = rings()  # an engine may outlive the test that opened it
     reader = FileReader(config, buffers=[buffer])
-    assert reader.submit(path, buffer, 4 << 20).result() == 4 << 20
+    assert reader.submit([(path, 4 << 20)], buffer[None]).result().moved_bytes == 4 << 20
     assert "buffers registered" in reader.path().engine
     listed = [registered_bytes(ring) for ring in rings() - rings_before]
     reader.close()
@@ -69,8 +69,8 @@ def test_any_number_of_buffers_of_one_piece_of_memory_is_taken(tmp_path: Path) -
     path.write_bytes(os.urandom(5000))
     buffers = aligned_buffers(1100, 8192)
     reader = FileReader(Config(block_bytes=4096, queue_depth=2), buffers=buffers)
-    tickets = [reader.submit(path, buffer, 5000) for buffer in buffers]
-    assert [ticket.result() for ticket in tickets] == [5000] * 1100
+    tickets = [reader.submit([(path, 5000)], buffer[None]) for buffer in buffers]
+    assert [ticket.result().moved_bytes for ticket in tickets] == [5000] * 1100
     reader.close()
     assert {buffer[:5000].tobytes() for buffer in buffers} == {path.read_bytes()}
 
@@ -95,14 +95,14 @@ def test_reader_gives_each_ticket_its_own_error(config: Config, tmp_path: Path) 
     buffers = [aligned_buffer(200_704) for _ in range(3)]
     reader = FileReader(config, buffers=buffers)
     open_before = open_descriptors()
-    bad = reader.submit(short, buffers[0], 200_000)
-    none = reader.submit(tmp_path / "none", buffers[1], 200_000)
-    fine = reader.submit(good, buffers[2], 200_000)
+    bad = reader.submit([(short, 200_000)], buffers[0][None])
+    none = reader.submit([(tmp_path / "none", 200_000)], buffers[1][None])
+    fine = reader.submit([(good, 200_000)], buffers[2][None])
     with pytest.raises(DataError, match="short is truncated: "):
         bad.result()
     with pytest.raises(FileNotFoundError, match="none"):
         none.result()
-    assert fine.result() == 200_000
+    assert fine.result().moved_bytes == 200_000
     assert open_descriptors() == open_before
     reader.close()
 
@@ -112,8 +112,8 @@ def test_reader_reads_the_first_part_of_a_longer_file(config: Config, tmp_path: 
     path.write_bytes(os.urandom(100_000))
     buffer = aligned_buffer(8192)
     reader = FileReader(config, buffers=[buffer])
-    assert reader.submit(path, buffer, 5000).result() == 5000
-    assert reader.submit(path, buffer, 0).result() == 0
+    assert reader.submit([(path, 5000)], buffer[None]).result().moved_bytes == 5000
+    assert reader.submit([(path, 0)], buffer[None]).result().moved_bytes == 0
     reader.close()
     assert buffer[:5000].tobytes() == path.read_bytes()[:5000]
 
@@ -123,20 +123,20 @@ def test_reader_refuses_buffers_that_do_not_fit(config: Config, tmp_path: Path) 
     reader = FileReader(config, buffers=[buffer])
     (tmp_path / "f").write_bytes(bytes(5000))
     with pytest.raises(ConfigError, match="at least the plan's 8192 bytes, got 4096"):
-        reader.submit(tmp_path / "f", buffer[:4096], 4097)
+        reader.submit([(tmp_path / "f", 4097)], buffer[:4096][None])
     with pytest.raises(ConfigError, match="destination offset must be a multiple"):
-        reader.submit(tmp_path / "f", buffer[1:], 100)
+        reader.submit([(tmp_path / "f", 100)], buffer[1:][None])
     reader.close()
     reader.close()
     with pytest.raises(RuntimeError, match="closed"):
-        reader.submit(tmp_path / "f", buffer, 100)
+        reader.submit([(tmp_path / "f", 100)], buffer[None])
 
 
 def test_a_file_system_without_direct_io_is_the_tickets_error(config: Config) -> None:
     buffer = aligned_buffer(4096)
     reader = FileReader(config, buffers=[buffer])
     with pytest.raises(TargetError, match="refuses O_DIRECT"):
-        reader.submit(Path("/proc/self/status"), buffer, 100).result()
+        reader.submit([(Path("/proc/self/status"), 100)], buffer[None]).result()
     reader.close()
 
 
@@ -145,5 +145,5 @@ def test_a_buffer_that_is_not_the_readers_is_refused(tmp_path: Path) -> None:
     path.write_bytes(os.urandom(4096))
     reader = FileReader(Config(block_bytes=4096, queue_depth=1), buffers=[aligned_buffer(4096)])
     with pytest.raises(ConfigError, match="not in any of the engine's regions"):
-        reader.submit(path, aligned_buffer(4096), 4096)
+        reader.submit([(path, 4096)], aligned_buffer(4096)[None])
     reader.close()

@@ -179,10 +179,10 @@ def test_the_end_of_a_coarse_device_is_read_by_the_reader(tmp_path: Path) -> Non
         config = Config(block_bytes=65536, queue_depth=2)
         reader = FileReader(config, buffers=[buffer])
         size = (3 << 20) - 20_000
-        assert reader.submit(device, buffer, size).result() == size
+        assert reader.submit([(device, size)], buffer[None]).result().moved_bytes == size
         assert buffer[:size].tobytes() == content[:size]
         with pytest.raises(ConfigError, match="at least the plan's 16384 bytes, got 8192"):
-            reader.submit(device, buffer[:8192], 5000)
+            reader.submit([(device, 5000)], buffer[None, :8192])
         reader.close()
 
 
