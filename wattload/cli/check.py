@@ -51,6 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
+        "--edition",
+        metavar="NAME",
+        help="check published results of MLPerf Storage, as downloaded or imported, by the rules "
+        "of v1.0, v2.0 or v3.0, or auto: of the edition that a set's parameters match",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="of published results, print also rules that are kept",
+    )
+    parser.add_argument(
         "--recompute",
         action="store_true",
         help="compute the energies again from the stored samples, and compare them with the "
@@ -67,13 +78,22 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         RecordError: a path does not exist, or there is no record under any.
     """
+    from wattload.cli.published import AUTO, check_published, has_published
     from wattload.core.mlperf.judge import judge
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.runs.load import find_records, load_readable
     from wattload.reports.runs.validity import checks_of_files
 
     found = find_records(arguments.runs)
-    if not (found.files or found.unfinished or found.unsearched):
+    has_none = not (found.files or found.unfinished or found.unsearched)
+    if arguments.edition or (has_none and has_published(arguments.runs)):
+        return check_published(
+            arguments.runs,
+            arguments.edition or AUTO,
+            verbose=arguments.verbose,
+            as_json=arguments.json,
+        )
+    if has_none:
         raise next(iter(found.faults.values()))
     reasons = finish_abandoned([*arguments.runs, *found.unfinished])
     for text in recorded_texts(reasons):
