@@ -34,16 +34,15 @@ def read_checkpoints(folder: RunFolder) -> PublishedRun:
     summary = folder.part(SUMMARY, RunSummary, folder.summary)
     metric = Values(folder, SUMMARY, folder.summary)
     settings, overrides = settings_of(folder)
-    settings["storage_location"] = storage_location(folder)
     named = (metadata_of(folder).text("model"), settings.get("model.name"), folder.path)
     models = [model for name in named for model in _MODEL.findall(str(name))]
-    found = {
+    found: dict[str, object] = {
         "model": f"llama3-{models[0]}" if models else UNKNOWN,
         "ranks": summary.num_accelerators,
-        "checkpoint_bytes": metric.bytes("metric.checkpoint_size_GB"),
+        "checkpoint_bytes": metric.whole("metric.checkpoint_size_GB", GIB),
         "fsync": settings.get("checkpoint.fsync"),
         "interval_s": settings.get("checkpoint.time_between_checkpoints"),
-        **_operations(folder, summary, is_local=settings["storage_location"] == "local"),
+        **_operations(folder, summary),
     }
     for kind, field in _KINDS.items():
         rate = metric.number(f"metric.{kind}_checkpoint_io_mean_GB_per_second", GIB)
@@ -54,7 +53,7 @@ def read_checkpoints(folder: RunFolder) -> PublishedRun:
     return published_run(folder, summary, facts, settings, overrides)
 
 
-def _operations(folder: RunFolder, summary: RunSummary, is_local: bool) -> dict[str, object]:
+def _operations(folder: RunFolder, summary: RunSummary) -> dict[str, list[dict[str, object]]]:
     """Return ``writes`` and ``reads``, each in the order of time; none without ranks' files."""
     spans: dict[tuple[int, str, int], list[Span]] = {}
     for rank, name in sorted(folder.by_rank(r"(\d+)_per_epoch_stats\.json").items()):
@@ -64,9 +63,9 @@ def _operations(folder: RunFolder, summary: RunSummary, is_local: bool) -> dict[
         for key, span in own.items():
             spans.setdefault(key, []).append(span)
     counters: Counters = ()
-    if is_local and spans and summary.start is not None:
+    if spans and summary.start is not None and storage_location(folder) == "local":
         counters = counters_of(folder, summary.start, summary.num_hosts or 1)
-    found: dict[str, list[object]] = {field: [] for field in _KINDS.values()}
+    found: dict[str, list[dict[str, object]]] = {field: [] for field in _KINDS.values()}
     for (_, kind, _), of_ranks in spans.items():
         start_s, end_s = min(s.start for s in of_ranks), max(s.end for s in of_ranks)
         found[_KINDS[kind]].append(
@@ -76,7 +75,7 @@ def _operations(folder: RunFolder, summary: RunSummary, is_local: bool) -> dict[
                 "device_bytes": moved_bytes(counters, start_s, end_s, kind == "save"),
             }
         )
-    return {**found}
+    return found
 
 
 def _spans(folder: RunFolder, name: str) -> dict[tuple[int, str, int], Span]:

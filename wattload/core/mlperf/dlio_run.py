@@ -18,7 +18,7 @@ from pydantic import Field
 
 from wattload.core.mlperf.edition import editions
 from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, Setting, When, flat, numbered
-from wattload.core.mlperf.metadata import hosts_of, recorded
+from wattload.core.mlperf.metadata import hosts_of, recorded, storage_location
 from wattload.core.mlperf.published import (
     AnyFacts,
     Block,
@@ -138,6 +138,7 @@ def published_run(
     Raises:
         UnreadableError: it ends before it starts.
     """
+    settings = {**settings, "storage_location": storage_location(folder)}
     if summary.start is not None and summary.end is not None and summary.end < summary.start:
         folder.refuse(SUMMARY, "its end is before its start")
     return PublishedRun(

@@ -19,7 +19,7 @@ from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
 from wattload.core.files import read_bounded
 from wattload.core.mlperf.published import SourceFile, Unread
-from wattload.core.units import GIB, MIB
+from wattload.core.units import MIB
 
 LIMIT_BYTES = 64 * MIB
 """The largest file that is read; the step lists of a rank are a few megabytes."""
@@ -178,9 +178,9 @@ class Values:
             self.folder.refuse(self.name, f"{path}: a number is needed, not {found!r:.60}")
         return None if found is None else found * scale
 
-    def bytes(self, path: str) -> int | None:
-        """Return a number of GiB in bytes; raises as ``number`` does."""
-        found = self.number(path, GIB)
+    def whole(self, path: str, scale: float = 1) -> int | None:
+        """Return what ``number`` does, rounded."""
+        found = self.number(path, scale)
         return None if found is None else round(found)
 
     def text(self, path: str) -> str | None:

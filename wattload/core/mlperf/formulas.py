@@ -168,9 +168,9 @@ def _listed(value: float | None) -> float:
 
 
 def checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
-    """Return all bytes over all time of the writes or reads of a run, each by its slowest rank."""
-    slowest_s = [max(each.seconds) for each in done]
-    return _of_checkpoints(facts, done, lambda size: size * len(done) / sum(slowest_s))
+    """Return all bytes over all time of a run's writes or reads, each by its slowest rank."""
+    seconds = sum(max(each.seconds) for each in done)
+    return _of_checkpoints(facts, done, lambda size: size * len(done) / seconds)
 
 
 def mean_checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
@@ -181,10 +181,8 @@ def mean_checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation
 def _of_checkpoints(
     facts: CheckpointFacts, done: Sequence[Operation], of: Callable[[int], float]
 ) -> Value:
-    if not done:
-        return Value(None, "the times of its checkpoints are unknown")
-    if facts.checkpoint_bytes is None:
-        return Value(None, "the size of its checkpoints is unknown")
+    if not done or facts.checkpoint_bytes is None:
+        return Value(None, "the times or the size of its checkpoints are unknown")
     return Value(of(facts.checkpoint_bytes))
 
 
@@ -198,11 +196,10 @@ def storage_read_bytes(trial: CacheTrial) -> int | None:
 def cache_per_s(
     facts: CacheFacts, option: CacheOption, of: Callable[[CacheTrial], float | None]
 ) -> Value:
-    """Return what the trials of an option moved or did a second.
+    """Return what an option's trials moved or did a second: ranks are summed, trials averaged.
 
-    As in MLPerf's Rules.md 6.3.4, it sums ranks and averages trials. ``of`` is what is counted,
-    such as ``storage_read_bytes``, or ``tokens_processed``: all that were read or written, where
-    the published tokens a second are those generated.
+    As in Rules.md 6.3.4 of MLPerf Storage v3. ``of`` is what is counted, such as
+    ``storage_read_bytes``, or the tokens processed; published tokens a second are those generated.
     """
     counted = ((of(trial), trial.seconds) for trial in option.trials)
     rates = [count / seconds for count, seconds in counted if count is not None and seconds]
@@ -213,7 +210,7 @@ def cache_per_s(
 
 
 def memory_share(option: CacheOption) -> Value:
-    """Return the share of the bytes read that came from memory, in the trials that are known."""
+    """Return the share of the bytes read that came from memory, over the known trials."""
     known = [each for each in option.trials if storage_read_bytes(each) is not None]
     read = sum(each.read_bytes or 0 for each in known)
     memory = sum(each.memory_bytes or 0 for each in known)
@@ -221,21 +218,20 @@ def memory_share(option: CacheOption) -> Value:
 
 
 def worst_p95_s(option: CacheOption, of: Callable[[CacheTrial], float | None]) -> Value:
-    """Return the largest 95th percentile of an option's known trials, of writes or of fsync."""
+    """Return the largest 95th percentile of the known trials, of whole writes or of fsync alone."""
     known = [value for value in map(of, option.trials) if value is not None]
     return Value(max(known)) if known else Value(None, "no trial says it")
 
 
 def index_bytes(facts: VectorFacts) -> Value:
-    """Return the size of DiskANN's index file of float32 vectors, or at least that of vectors.
+    """Return the size of DiskANN's file of float32 vectors.
 
-    Without the degree of its graph, and for other indexes, it is the vectors alone; the reason
-    says so.
+    Without the degree of its graph it is that of the vectors alone, and the reason says so.
     """
     if facts.vectors is None:
         return Value(None, "the number of its vectors is unknown")
     vector = facts.dimensions * 4
-    if facts.max_degree is None or facts.index != "DISKANN":
+    if facts.max_degree is None:
         return Value(
             facts.vectors * vector, "its vectors alone: the degree of its graph is unknown"
         )

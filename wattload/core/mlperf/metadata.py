@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from wattload.core.mlperf.files import Part, RunFolder, Setting, Values, When, flat
-from wattload.core.mlperf.published import AnyFacts, Host, PublishedRun
+from wattload.core.mlperf.published import Host
 from wattload.core.sysfs import SECTOR_BYTES
 
 _WHOLE_DEVICE = re.compile(r"nvme\d+n\d+|(sd|vd|xvd)[a-z]+")
@@ -26,11 +26,6 @@ _STAMP_S = 1.0
 
 Counters = Sequence[Sequence[tuple[float, tuple[int, int]]]]
 """By host, the bytes that its devices had read and written, with the time by the run's clock."""
-
-
-class _Times(Part):
-    start: When | None
-    end: When | None
 
 
 @lru_cache(maxsize=1)
@@ -51,27 +46,25 @@ def recorded(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
     return dict(settings), changed
 
 
-def hosts_of(folder: RunFolder) -> tuple[Host, ...]:
-    """Return the hosts that the metadata lists.
-
-    Raises:
-        UnreadableError: a value of a host is of the wrong type or range.
-    """
+def times_of(folder: RunFolder) -> dict[str, object]:
+    """Return ``start`` and ``end`` of the whole run, as the tool wrote them."""
     found = metadata_of(folder)
+    return {edge: found.text(f"invocation_{edge}_time") for edge in ("start", "end")}
+
+
+def hosts_of(folder: RunFolder) -> tuple[Host, ...]:
+    """Return the hosts that the metadata lists."""
     return tuple(
-        folder.part(
-            found.name,
-            Host,
-            {
-                "name": host.text("hostname"),
-                "memory_bytes": host.number("memory.total"),
-                "cpu_count": host.number("cpu.num_logical_cores"),
-            },
+        Host(
+            name=host.text("hostname"),
+            memory_bytes=host.whole("memory.total"),
+            cpu_count=host.whole("cpu.num_logical_cores"),
         )
-        for host in found.each("system_info.hosts")
+        for host in metadata_of(folder).each("system_info.hosts")
     )
 
 
+@lru_cache(maxsize=1)
 def storage_location(folder: RunFolder) -> str | None:
     """Return where the description of a run's system has its storage, such as ``local``."""
     parts = Path(folder.path).parts
@@ -85,29 +78,6 @@ def storage_location(folder: RunFolder) -> str | None:
     found = Values(above, name, folder.optional(lambda: above.yaml(name)))
     folder.sources.extend(above.sources)
     return found.text("system_under_test.solution.architecture.storage_location")
-
-
-def run_by_metadata(
-    folder: RunFolder, facts: AnyFacts, settings: Mapping[str, Setting]
-) -> PublishedRun:
-    """Return the run with these facts; its times and hosts are those of the metadata.
-
-    Raises:
-        UnreadableError: a value of the metadata is of the wrong type or range.
-    """
-    found = metadata_of(folder)
-    start, end = (found.text(f"invocation_{edge}_time") for edge in ("start", "end"))
-    span = folder.part(found.name, _Times, {"start": start, "end": end})
-    hosts, location = hosts_of(folder), storage_location(folder)
-    return PublishedRun(
-        name=folder.name,
-        started_s=span.start,
-        ended_s=span.end,
-        hosts=hosts,
-        settings={**settings, "storage_location": location},
-        facts=facts,
-        sources=tuple(folder.sources),
-    )
 
 
 class _Device(Part):

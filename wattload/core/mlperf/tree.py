@@ -153,14 +153,34 @@ def _reader(folder: RunFolder) -> Reader:
     return folder.refuse(folder.summary_name, "not the summary of a benchmark of MLPerf Storage")
 
 
-def _scan(root: Path) -> _Scan:
+def _scan(root: Path) -> _Scan:  # noqa: PLR0912 - a branch for each kind of entry
     """Walk over a tree once; links are listed, not followed."""
     scan = _Scan({}, set(), [], [], [], Counter())
     todo: list[tuple[Path, Path | None]] = [(Path(), None)]
     while todo:
         path, owner = todo.pop()
         is_result = not any(map(_NOT_RESULTS.fullmatch, path.parts))
-        names, folders = _entries(root, path, scan, is_result)
+        names: list[str] = []
+        folders: list[Path] = []
+        try:
+            entries = sorted(os.scandir(root / path), key=lambda entry: entry.name)
+        except OSError as error:
+            scan.unread.append(Unread(path=str(path), reason=f"can't be read: {error.strerror}"))
+            continue
+        for entry in entries:
+            if _LITTER.fullmatch(entry.name):
+                scan.counts["litter"] += 1
+            elif entry.is_symlink() and is_result:
+                reason = "a symbolic link; links are not followed"
+                scan.unread.append(Unread(path=str(path / entry.name), reason=reason))
+            elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                folders.append(path / entry.name)
+            elif not entry.is_file(follow_symlinks=False):
+                continue
+            elif _is_pruned(entry):
+                scan.absent.append(str(path / entry.name))
+            else:
+                names.append(entry.name)
         if SUMMARY in names or (owner is None and any(map(_MARKS.fullmatch, names))):
             scan.counts["passed over"] += not is_result
             owner = path if is_result else None
@@ -173,31 +193,6 @@ def _scan(root: Path) -> _Scan:
             scan.systems.extend(path / each for each in names if each.lower().endswith(".json"))
         todo.extend((folder, owner) for folder in folders)
     return scan
-
-
-def _entries(root: Path, path: Path, scan: _Scan, is_result: bool) -> tuple[list[str], list[Path]]:
-    """Return the names of a folder's files, and its folders; note whatever else is in it."""
-    names: list[str] = []
-    folders: list[Path] = []
-    try:
-        entries = sorted(os.scandir(root / path), key=lambda entry: entry.name)
-    except OSError as error:
-        scan.unread.append(Unread(path=str(path), reason=f"can't be read: {error.strerror}"))
-        return names, folders
-    for entry in entries:
-        if _LITTER.fullmatch(entry.name):
-            scan.counts["litter"] += 1
-        elif entry.is_symlink() and is_result:
-            reason = "a symbolic link; links are not followed"
-            scan.unread.append(Unread(path=str(path / entry.name), reason=reason))
-        elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
-            folders.append(path / entry.name)
-        elif entry.is_file(follow_symlinks=False):
-            if _is_pruned(entry):
-                scan.absent.append(str(path / entry.name))
-            else:
-                names.append(entry.name)
-    return names, folders
 
 
 def _is_pruned(entry: os.DirEntry[str]) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from wattload.core.mlperf.dlio_run import UNKNOWN
+from wattload.core.mlperf.dlio_run import UNKNOWN, RunSummary, published_run
 from wattload.core.mlperf.files import SUMMARY, RunFolder, Values
-from wattload.core.mlperf.metadata import metadata_of, recorded, run_by_metadata
+from wattload.core.mlperf.metadata import metadata_of, recorded, times_of
 from wattload.core.mlperf.published import PublishedRun, VectorFacts
 from wattload.core.units import MILLI
 
@@ -43,5 +43,7 @@ def read_vectors(folder: RunFolder) -> PublishedRun:
         "latency_mean_s": found.number("mean_latency_ms", MILLI),
         "latency_p99_s": found.number("p99_latency_ms", MILLI),
     }
-    settings = {**recorded(folder)[0], "ranks": round(metadata.number("mpi_world_size") or 1)}
-    return run_by_metadata(folder, folder.part(name, VectorFacts, facts), settings)
+    job = {"num_accelerators": metadata.whole("mpi_world_size") or 1}
+    run = folder.part(name, RunSummary, times_of(folder) | job)
+    settings = {**recorded(folder)[0], "ranks": run.num_accelerators}
+    return published_run(folder, run, folder.part(name, VectorFacts, facts), settings, {})
