@@ -43,6 +43,7 @@ _VERSION = 20
 _EPOCH_DATE = (1 << 5) | 1
 """1980-01-01, the first date of the format, so that files do not depend on when they are made."""
 
+_SAMPLES_AXIS = 2
 _RECORD = b"x.npy"
 _LABEL = b"y.npy"
 _ALIGN_BYTES = 64
@@ -136,9 +137,15 @@ class Npy:
         ``raw`` holds the whole file, shape ``(file bytes,)``. The format has no CRC to check.
 
         Raises:
-            DataError: not an npy file, truncated, trailing bytes, not uint8, or not in C order.
+            DataError: not an npy file, truncated, trailing bytes, not uint8, not in C order, or
+                several samples, which DLIO counts in a third dimension.
         """
         start, shape = _npy_header(raw, name)
+        if len(shape) == _SAMPLES_AXIS + 1 and shape[_SAMPLES_AXIS] > 1:
+            raise DataError(
+                f"{name} holds {shape[_SAMPLES_AXIS]} samples; files of one sample each are "
+                "supported"
+            )
         expected_bytes = math.prod(shape)
         found_bytes = len(raw) - start
         if found_bytes != expected_bytes:

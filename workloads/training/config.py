@@ -256,7 +256,8 @@ class Config:
                 f"workload.record_divisor must be 1 at scale={scale}, got {self.record_divisor}; "
                 "only scale=demo may shrink records"
             )
-        self.distribution().check()
+        if self.source is None:
+            self.distribution().check()
 
     def search_settings(
         self, *, scale: str, accelerators: Sequence[int], memory_bytes: int, given: bool
