@@ -183,7 +183,12 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "list lengths": (
         edited(SUMMARY, lambda d: d["metric"]["train_au_percentage"].append(90.0)),
         SUMMARY,
-        "3 values",
+        "3 utilisations and 2 rates of 2",
+    ),
+    "fewer epochs": (
+        edited(TIMES, lambda d: d.pop("2")),
+        TIMES,
+        "times of 1 epochs; summary.json has 2",
     ),
     "backwards": (
         edited(TIMES, lambda d: d["2"]["block1"].update(end=at(1))),

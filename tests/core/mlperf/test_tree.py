@@ -132,7 +132,6 @@ def test_a_report_above_several_sets_is_of_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        '{"runs": {}}',
         '{"runs": {"a": {"train_throughput_samples_per_second": "1"}}}',
         '{"runs": {"a": {"train_throughput_samples_per_second": NaN}}}',
         "{",

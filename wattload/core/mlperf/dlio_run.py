@@ -66,15 +66,6 @@ class _Summary(RunSummary):
     metric: _Metric
 
 
-class _Job(Part):
-    """The nominal job, as configured."""
-
-    model: str | None
-    record_length: float | None = Field(gt=0)
-    batch_size: int | None = Field(ge=1)
-    computation_time: float | None = Field(ge=0)
-
-
 class Span(Part):
     """The start and end of a block, or of a checkpoint."""
 
@@ -97,31 +88,25 @@ def read_training(folder: RunFolder) -> PublishedRun:
     """
     summary = folder.part(SUMMARY, _Summary, folder.summary)
     settings, overrides = settings_of(folder)
-    named = {
-        "model": ("model.name", "model"),
-        "record_length": ("dataset.record_length_bytes", "dataset.record_length"),
-        "batch_size": ("reader.batch_size",),
-        "computation_time": ("train.computation_time.mean", "train.computation_time"),
-    }
-    job = folder.part(
+
+    def setting(*names: str) -> Setting:
+        return next((settings[name] for name in names if name in settings), None)
+
+    facts = folder.part(
         "configuration",
-        _Job,
+        TrainingFacts,
         {
-            field: next((settings[name] for name in names if name in settings), None)
-            for field, names in named.items()
+            "model": setting("model.name", "model") or UNKNOWN,
+            "accelerator": accelerator_of(folder, overrides),
+            "accelerators": summary.num_accelerators,
+            "file_count": summary.num_files_train,
+            "samples_per_file": summary.num_samples_per_file,
+            "record_bytes": setting("dataset.record_length_bytes", "dataset.record_length"),
+            "batch_samples": setting("reader.batch_size"),
+            "step_s": setting("train.computation_time.mean", "train.computation_time"),
+            "epochs": _epochs(folder, summary),
+            "reported": _reported(folder, summary),
         },
-    )
-    facts = TrainingFacts(
-        model=job.model or UNKNOWN,
-        accelerator=accelerator_of(folder, overrides),
-        accelerators=summary.num_accelerators,
-        file_count=summary.num_files_train,
-        samples_per_file=summary.num_samples_per_file,
-        record_bytes=job.record_length,
-        batch_samples=job.batch_size,
-        step_s=job.computation_time,
-        epochs=_epochs(folder, summary),
-        reported=_reported(folder, summary),
     )
     return published_run(folder, summary, facts, settings, overrides)
 
@@ -217,17 +202,17 @@ def _by_host(slots: Sequence[float], hosts: int) -> list[int | None]:
 
 def _reported(folder: RunFolder, summary: _Summary) -> ReportedTraining:
     metric = summary.metric
-    lists = (metric.train_au_percentage, metric.train_throughput_samples_per_second)
-    for each in lists:
-        if each and len(each) != (summary.epochs or len(lists[0])):
-            folder.refuse(SUMMARY, f"has {len(each)} values of {summary.epochs} epochs")
-    au, mb_per_s = metric.train_au_mean_percentage, metric.train_io_mean_MB_per_second
+    percents, rates = metric.train_au_percentage, metric.train_throughput_samples_per_second
+    if summary.epochs is not None and {len(percents), len(rates)} - {0, summary.epochs}:
+        lengths = f"{len(percents)} utilisations and {len(rates)} rates"
+        folder.refuse(SUMMARY, f"has {lengths} of {summary.epochs} epochs")
+    percent, mib_per_s = metric.train_au_mean_percentage, metric.train_io_mean_MB_per_second
     return ReportedTraining(
-        au=tuple(each / 100 for each in metric.train_au_percentage),
-        au_mean=None if au is None else au / 100,
-        samples_per_s=tuple(metric.train_throughput_samples_per_second),
+        au=tuple(each / 100 for each in percents),
+        au_mean=None if percent is None else percent / 100,
+        samples_per_s=tuple(rates),
         samples_per_s_mean=metric.train_throughput_mean_samples_per_second,
-        nominal_bytes_per_s=None if mb_per_s is None else mb_per_s * MIB,
+        nominal_bytes_per_s=None if mib_per_s is None else mib_per_s * MIB,
     )
 
 
@@ -239,32 +224,29 @@ def _epochs(folder: RunFolder, summary: _Summary) -> tuple[Epoch, ...]:
     times = folder.by_rank(r"(\d+)_per_epoch_stats\.json")
     if not times and _TIMES in folder.files:
         times = {0: _TIMES}
-    lists = folder.by_rank(r"(\d+)_output\.json")
     if not times:
         return ()
-    epochs: dict[int, dict[int, list[RankBlock]]] = {}
-    first: dict[tuple[int, int], float] = {}
-    for rank in sorted({*times, *lists}, key=lambda rank: (rank not in times, rank)):
+    lists = folder.by_rank(r"(\d+)_output\.json")
+    first = _durations(folder, times[min(times)])
+    epochs = sorted({epoch for epoch, _ in first})
+    if summary.epochs not in (None, len(epochs)):
+        reason = f"has the times of {len(epochs)} epochs; {SUMMARY} has {summary.epochs}"
+        folder.refuse(times[min(times)], reason)
+    blocks: dict[tuple[int, int], list[RankBlock]] = {key: [] for key in first}
+    for rank in sorted({*times, *lists}):
         own = _durations(folder, times[rank]) if rank in times else first
-        first = first or own
         steps = _steps(folder, lists[rank]) if rank in lists else {}
-        if rank >= summary.num_accelerators or (steps and steps.keys() != own.keys()):
-            folder.refuse(
-                lists.get(rank, times.get(rank, "")),
-                f"its rank, or its blocks, are not those of {SUMMARY} and the first rank",
-            )
-        for (epoch, block), duration_s in own.items():
-            ranks = epochs.setdefault(epoch, {}).setdefault(block, [])
-            ranks.append(
-                RankBlock(rank=rank, duration_s=duration_s, **steps.get((epoch, block), {}))
-            )
-    if summary.epochs is not None and len(epochs) != summary.epochs:
-        folder.refuse(
-            times[min(times)], f"has {len(epochs)} epochs; {SUMMARY} has {summary.epochs}"
-        )
+        if (
+            rank >= summary.num_accelerators
+            or not own.keys() == first.keys() == (steps or first).keys()
+        ):
+            reason = f"its rank, or its blocks, are not those of {SUMMARY} and of the first rank"
+            folder.refuse(lists.get(rank) or times[rank], reason)
+        for key, duration_s in own.items():
+            blocks[key].append(RankBlock(rank=rank, duration_s=duration_s, **steps.get(key, {})))
     return tuple(
-        Epoch(blocks=tuple(Block(ranks=tuple(ranks)) for ranks in blocks.values()))
-        for blocks in epochs.values()
+        Epoch(blocks=tuple(Block(ranks=tuple(blocks[key])) for key in first if key[0] == epoch))
+        for epoch in epochs
     )
 
 
@@ -289,13 +271,11 @@ def _steps(folder: RunFolder, name: str) -> dict[tuple[int, int], dict[str, Any]
         lists = folder.part(name, _Steps, member)
         compute = dict(numbered(lists.compute, "block"))
         for block, steps in numbered(lists.proc, "block"):
-            if not steps or len(steps) != len(compute.get(block, ())):
-                folder.refuse(
-                    name,
-                    f"epoch {epoch}, block {block} has {len(steps)} steps and "
-                    f"{len(compute.get(block, ()))} times of computation; "
-                    "both need the same number, at least one",
-                )
+            counts = len(steps), len(compute.get(block, ()))
+            if not steps or counts[0] != counts[1]:
+                lengths = "{} steps and {} times of computation".format(*counts)
+                reason = f"epoch {epoch}, block {block} has {lengths}; both need the same number"
+                folder.refuse(name, f"{reason}, at least one")
             found[epoch, block] = {
                 "steps": len(steps),
                 "first_step_s": steps[0],

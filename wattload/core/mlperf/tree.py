@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
 from wattload.core.mlperf.checkpoint_run import read_checkpoints
 from wattload.core.mlperf.dlio_run import UNKNOWN, read_training
-from wattload.core.mlperf.files import STATISTICS, SUMMARY, Part, RunFolder, UnreadableError
+from wattload.core.mlperf.files import STATISTICS, SUMMARY, RunFolder, UnreadableError, Values
 from wattload.core.mlperf.kv_cache_run import read_cache
 from wattload.core.mlperf.published import (
     AnyFacts,
@@ -52,6 +52,7 @@ _LITTER = re.compile(r"\._.*|\.DS_Store")
 _PRUNED = b"PRUNED BY STAFF\n"
 """What v3.0's results have in place of a file that was too large to be published."""
 _REPORT = "mlperf_storage_report.json"
+_RATE = "train_throughput_samples_per_second"
 
 
 class Tree(NamedTuple):
@@ -66,16 +67,6 @@ class Tree(NamedTuple):
     absent: tuple[str, ...]
     passed_over: int
     litter: int
-
-
-class _Rates(Part):
-    train_throughput_mean_samples_per_second: float | None = None
-    train_throughput_samples_per_second: float | None = None
-
-
-class _Report(Part):
-    overall: _Rates = _Rates()
-    runs: dict[str, _Rates] = Field(min_length=1)
 
 
 class _Scan(NamedTuple):
@@ -218,13 +209,13 @@ def _set(
     if home in scan.reports and counts[0] == counts[1]:  # the one above is of this set alone
         folder = RunFolder(root, home, "", [_REPORT])
         with _listing(scan.unread, Path(home, _REPORT)):
-            report = folder.part(_REPORT, _Report, folder.json(_REPORT))
+            report = Values(folder, _REPORT, folder.json(_REPORT))
             rates = {
                 name: rate
-                for name, each in report.runs.items()
-                if (rate := each.train_throughput_samples_per_second) is not None
+                for name, each in report.members("runs").items()
+                if (rate := Values(folder, _REPORT, each).number(_RATE)) is not None
             }
-            mean = report.overall.train_throughput_mean_samples_per_second
+            mean = report.number("overall.train_throughput_mean_samples_per_second")
             source = folder.sources[0]
             reported = ReportedSet(runs=rates, samples_per_s_mean=mean, source=source)
             if len(rates) > len(runs):
