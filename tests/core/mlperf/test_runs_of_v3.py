@@ -20,6 +20,7 @@ from wattload.core.mlperf.formulas import (
     storage_read_bytes,
     worst_p95_s,
 )
+from wattload.core.mlperf.notes import notes
 from wattload.core.mlperf.published import (
     CacheFacts,
     CheckpointFacts,
@@ -143,9 +144,9 @@ def trial(read: tuple[float, float, float], **changes: object) -> dict[str, Any]
     }
 
 
-def cache(root: Path, ranks: int = 2) -> None:
+def cache(root: Path, ranks: int = 2, read_gib_per_s: float = 0.2) -> None:
     option = {
-        "aggregated_read_bandwidth_gbps": 0.2,
+        "aggregated_read_bandwidth_gbps": read_gib_per_s,
         "aggregated_write_bandwidth_gbps": 0.2,
         "aggregated_avg_throughput_tokens_per_sec": 800.0,
         "aggregated_storage_throughput_tokens_per_sec": 4.6,
@@ -361,6 +362,20 @@ def test_a_cache_run_has_its_options_and_trials(tmp_path: Path) -> None:
         "option_1.cpu-mem-gb": "0",
         "storage_location": None,
     }
+
+
+def test_reported_figures_of_caches_and_vectors_are_held_against_their_own(tmp_path: Path) -> None:
+    cache(tmp_path)
+    vectors(tmp_path)
+    same = [each for found in read_tree(tmp_path).sets for each in notes(found, "v3.0")]
+    assert {each.rule for each in same} == {"low_recall"}
+    cache(tmp_path, read_gib_per_s=0.3)
+    vectors(tmp_path, query_count=15_000)
+    other = [each for found in read_tree(tmp_path).sets for each in notes(found, "v3.0")]
+    assert [each.sentence.split(" is ")[0] for each in other if each.rule == "recomputed"] == [
+        "20260721_002332: option 1's rate read in B/s",
+        "20260723_195753: queries/s",
+    ]
 
 
 def test_trials_that_are_absent_leave_rates_unknown(tmp_path: Path) -> None:

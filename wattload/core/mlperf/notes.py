@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from wattload.core.mlperf import formulas
 from wattload.core.mlperf.published import (
+    CacheFacts,
     CheckpointFacts,
     PublishedRun,
     PublishedSet,
@@ -136,6 +137,19 @@ def _pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
             rate = formulas.mean_checkpoint_bytes_per_s(facts, done).value
             said_rate = reported.bytes_per_s if reported else None
             found.append(("recomputed", f"the mean rate {what} in B/s", rate, said_rate, SAME))
+    elif isinstance(facts, CacheFacts):
+        for option in facts.options:
+            name = f"option {option.option}'s rate"
+            read = formulas.cache_per_s(facts, option, formulas.storage_read_bytes).value
+            wrote = formulas.cache_per_s(facts, option, lambda trial: trial.written_bytes).value
+            for what, got_, told in (
+                ("read", read, option.read_bytes_per_s),
+                ("written", wrote, option.written_bytes_per_s),
+            ):
+                found.append(("recomputed", f"{name} {what} in B/s", got_, told, SAME))
+    elif isinstance(facts, VectorFacts) and facts.queries is not None and facts.seconds:
+        rate = facts.queries / facts.seconds
+        found = [("recomputed", "queries/s", rate, facts.queries_per_s, SAME)]
     for rule, what, got, reported_, most_ in found:
         if got is not None and reported_ is not None:
             yield Pair(rule, run.name, what, got, reported_, most_)
