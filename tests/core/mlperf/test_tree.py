@@ -182,6 +182,15 @@ def test_an_empty_folder_holds_nothing_and_a_file_is_refused(tmp_path: Path) -> 
     assert is_tree(write_run(tmp_path / "run1").parent)
 
 
+def test_what_dlio_left_in_runs_of_ours_makes_them_no_tree(tmp_path: Path) -> None:
+    write_run(tmp_path / "20260720-unet3d/dlio/output")
+    (tmp_path / "20260720-unet3d/record.json").touch()
+    assert not is_tree(tmp_path)
+    assert is_tree(tmp_path / "20260720-unet3d/dlio")
+    write_run(tmp_path / "others/run1")
+    assert is_tree(tmp_path)
+
+
 def test_stored_sets_are_read_as_they_were_and_replaced_by_name(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "tree")
     runs = tmp_path / "runs"

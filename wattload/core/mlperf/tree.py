@@ -32,6 +32,7 @@ from wattload.core.mlperf.published import (
     Unread,
 )
 from wattload.core.mlperf.vector_run import read_vectors
+from wattload.core.record.file import RECORD_FILE
 
 Reader = Callable[[RunFolder], PublishedRun]
 
@@ -81,8 +82,9 @@ class _Scan(NamedTuple):
 
 
 def is_tree(path: Path) -> bool:
-    """Return whether a folder holds a run that MLPerf Storage or DLIO wrote."""
-    return bool(_scan(path).runs)
+    """Return whether a folder holds a run of DLIO or MLPerf Storage outside of runs of ours."""
+    above = ((path / folder for folder in Path(run).parents) for run in _scan(path).runs)
+    return any(not any((each / RECORD_FILE).exists() for each in folders) for folders in above)
 
 
 def read_tree(root: Path) -> Tree:
