@@ -171,6 +171,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another type": (edited(SUMMARY, lambda d: d.update(hostname=5)), SUMMARY, "hostname"),
     "text for number": (edited(SUMMARY, lambda d: d.update(epochs="2")), SUMMARY, "epochs"),
     "no accelerators": (edited(SUMMARY, lambda d: d.update(num_accelerators=0)), SUMMARY, "0"),
+    "too many hosts": (
+        edited(SUMMARY, lambda d: d.update(num_hosts=10**12)),
+        SUMMARY,
+        "num_hosts",
+    ),
     "no files": (edited(SUMMARY, lambda d: d.pop("num_files_train")), SUMMARY, "Field required"),
     "endless memory": (
         edited(SUMMARY, lambda d: d.update(host_memory_GB=[1e308, 1e308])),

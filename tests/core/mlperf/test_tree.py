@@ -109,6 +109,14 @@ def test_links_are_listed_and_not_followed(tmp_path: Path) -> None:
     assert set(only_set(tree).unread) == set(tree.unread)
 
 
+def test_a_name_that_is_not_utf_8_is_listed(tmp_path: Path) -> None:
+    write_run(Path(os.fsdecode(os.fsencode(tmp_path / SYSTEM) + b"/run\xff")))
+    write_run(tmp_path / SYSTEM / "run1")
+    tree = read_tree(tmp_path)
+    assert len(only_set(tree).runs) == 1
+    assert tree.unread == (Unread(path=f"{SYSTEM}/run?", reason="its name is not UTF-8"),)
+
+
 @pytest.mark.parametrize("above", ["", "..", "../.."])
 def test_the_report_of_a_set_lies_in_its_folder_or_above_it(tmp_path: Path, above: str) -> None:
     folder = write_set(tmp_path, f"{SYSTEM}/unet3d/h100")

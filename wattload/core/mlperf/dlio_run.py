@@ -37,6 +37,7 @@ _CONFIGS = r"(configs|\.hydra|dlio_config)/(config|overrides)\.yaml"
 """What Hydra composed, in the folders that editions named differently."""
 _MOST_SETTINGS = 10_000
 """More than any workload has; aliases of YAML can make a short file endless."""
+_MOST_HOSTS = 100_000
 
 
 class RunSummary(Part):
@@ -46,7 +47,7 @@ class RunSummary(Part):
     end: When | None = None
     hostname: str | None = None
     num_accelerators: int = Field(ge=1)
-    num_hosts: int | None = Field(default=None, ge=0)
+    num_hosts: int | None = Field(default=None, ge=0, le=_MOST_HOSTS)
     host_memory_GB: Sequence[Annotated[float, Field(ge=0)]] = ()  # noqa: N815 - the file's name
     host_cpu_count: Sequence[Annotated[int, Field(ge=0)]] | int = ()
 

@@ -161,7 +161,11 @@ def _scan(root: Path) -> _Scan:  # noqa: PLR0912 - a branch for each kind of ent
             scan.unread.append(Unread(path=str(path), reason=f"can't be read: {error.strerror}"))
             continue
         for entry in entries:
-            if _LITTER.fullmatch(entry.name):
+            shown = entry.name.encode(errors="replace").decode()
+            if shown != entry.name:
+                reason = "its name is not UTF-8"
+                scan.unread.append(Unread(path=str(path / shown), reason=reason))
+            elif _LITTER.fullmatch(entry.name):
                 scan.counts["litter"] += 1
             elif entry.is_symlink() and is_result:
                 reason = "a symbolic link; links are not followed"
