@@ -34,7 +34,7 @@ def read_checkpoints(folder: RunFolder) -> PublishedRun:
     summary = folder.part(SUMMARY, RunSummary, folder.summary)
     metric = Values(folder, SUMMARY, folder.summary)
     settings, overrides = settings_of(folder)
-    named = (metadata_of(folder).text("model"), settings.get("model.name"), folder.path)
+    named = (metadata_of(folder).get("model", str), settings.get("model.name"), folder.path)
     models = [model for name in named for model in _MODEL.findall(str(name))]
     found: dict[str, object] = {
         "model": f"llama3-{models[0]}" if models else UNKNOWN,

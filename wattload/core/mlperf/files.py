@@ -160,7 +160,7 @@ class RunFolder:
 
 
 class Values:
-    """The values in an object from a file by dotted name; a missing one is ``None`` or empty."""
+    """The values in an object from a file by dotted name; a missing one is ``None``."""
 
     def __init__(self, folder: RunFolder, name: str, found: object) -> None:
         self.folder = folder
@@ -173,7 +173,7 @@ class Values:
         Raises:
             UnreadableError: it is no number.
         """
-        found = self._get(path)
+        found = self.get(path, object)
         if isinstance(found, bool) or not isinstance(found, int | float | None):
             self.folder.refuse(self.name, f"{path}: a number is needed, not {found!r:.60}")
         return None if found is None else found * scale
@@ -183,25 +183,16 @@ class Values:
         found = self.number(path, scale)
         return None if found is None else round(found)
 
-    def text(self, path: str) -> str | None:
-        found = self._get(path)
-        return found if isinstance(found, str) else None
-
-    def members(self, path: str) -> dict[str, Any]:
-        found = self._get(path)
-        return found if isinstance(found, dict) else {}
-
     def each(self, path: str) -> list[Values]:
         """Return the values in each object of a list."""
-        found = self._get(path)
-        items = found if isinstance(found, list) else ()
-        return [Values(self.folder, self.name, item) for item in items]
+        return [Values(self.folder, self.name, item) for item in self.get(path, list) or ()]
 
-    def _get(self, path: str) -> object:
+    def get(self, path: str, kind: type[T]) -> T | None:
+        """Return a value of a type; ``None`` for one of another."""
         found = self._found
         for key in path.split("."):
             found = found.get(key) if isinstance(found, dict) else None
-        return found
+        return found if isinstance(found, kind) else None
 
 
 def flat(found: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Setting]]:

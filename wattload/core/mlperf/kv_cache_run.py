@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 
 from wattload.core.mlperf.dlio_run import UNKNOWN, RunSummary, published_run
-from wattload.core.mlperf.files import SUMMARY, RunFolder, Setting, Values
+from wattload.core.mlperf.files import SUMMARY, RunFolder, Values
 from wattload.core.mlperf.metadata import metadata_of, times_of
 from wattload.core.mlperf.published import CacheFacts, CacheTrial, PublishedRun
 from wattload.core.units import GIB, MILLI
 
 _TRIALS = r"option_(\d+)/trial_(\d+)/rank_(\d+)/kvcache_results_.*\.json"
 _STORAGE_TOKENS = "storage_throughput_tokens_per_sec"
-_FLAG = re.compile(r"--(model|num-users|duration|[gc]pu-mem-gb|max-concurrent-allocs) (\S+)")
 
 
 def read_cache(folder: RunFolder) -> PublishedRun:
@@ -27,7 +26,7 @@ def read_cache(folder: RunFolder) -> PublishedRun:
     """
     summary, metadata = Values(folder, SUMMARY, folder.summary), metadata_of(folder)
     ranks, count = summary.whole("total_ranks") or 0, summary.whole("trials_per_option") or 0
-    options = summary.members("options")
+    options: dict[str, object] = summary.get("options", dict) or {}
     trials: dict[str, dict[tuple[int, int], CacheTrial]] = {name: {} for name in options}
     for match in folder.matching(_TRIALS):
         of, trial, rank = match[1], int(match[2]), int(match[3])
@@ -36,7 +35,7 @@ def read_cache(folder: RunFolder) -> PublishedRun:
         trials[of][trial, rank] = _trial(folder, match[0], trial, rank)
     placed = re.search(r"kv_cache/([^/]+)/", folder.path)
     facts = {
-        "model": metadata.text("model") or (placed[1] if placed else UNKNOWN),
+        "model": metadata.get("model", str) or (placed[1] if placed else UNKNOWN),
         "ranks": ranks,
         "trials": count,
         "options": tuple(
@@ -53,12 +52,7 @@ def read_cache(folder: RunFolder) -> PublishedRun:
         ),
     }
     found = folder.part(SUMMARY, CacheFacts, facts)
-    settings: dict[str, Setting] = {"partial_failure": bool(folder.summary.get("partial_failure"))}
-    # A program runs for each option and trial; the metadata's own parameters are unused defaults.
-    for each in metadata.each("command_output_files"):
-        command = each.text("command") or ""
-        if named := re.search(r"option_\d+", command):
-            settings |= {f"{named[0]}.{flag}": text for flag, text in _FLAG.findall(command)}
+    settings = {"partial_failure": summary.get("partial_failure", bool)}
     job = {"num_accelerators": ranks, "num_hosts": summary.whole("host_count")}
     run = folder.part(SUMMARY, RunSummary, times_of(folder) | job)
     return published_run(folder, run, found, settings, {})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
 from wattload.core.mlperf.files import Part, RunFolder, Setting, Values, When, flat
 from wattload.core.mlperf.published import Host
@@ -39,24 +38,25 @@ def metadata_of(folder: RunFolder) -> Values:
 def recorded(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
     """Return the settings, the tool's own as ``args.NAME``, and those that the command changed."""
     found = metadata_of(folder)
-    settings = [*flat(found.members("parameters")), *flat(found.members("args"), "args.")]
-    changed = {name: str(value) for name, value in flat(found.members("override_parameters"))}
-    if accelerator := found.text("accelerator"):
-        changed["workload"] = f"{found.text('model')}_{accelerator}"
-    return dict(settings), changed
+    parts = (found.get(name, dict) or {} for name in ("parameters", "args", "override_parameters"))
+    parameters, own, changes = parts
+    changed = {name: str(value) for name, value in flat(changes)}
+    if accelerator := found.get("accelerator", str):
+        changed["workload"] = f"{found.get('model', str)}_{accelerator}"
+    return {**dict(flat(parameters)), **dict(flat(own, "args."))}, changed
 
 
 def times_of(folder: RunFolder) -> dict[str, object]:
     """Return ``start`` and ``end`` of the whole run, as the tool wrote them."""
     found = metadata_of(folder)
-    return {edge: found.text(f"invocation_{edge}_time") for edge in ("start", "end")}
+    return {edge: found.get(f"invocation_{edge}_time", str) for edge in ("start", "end")}
 
 
 def hosts_of(folder: RunFolder) -> tuple[Host, ...]:
     """Return the hosts that the metadata lists."""
     return tuple(
         Host(
-            name=host.text("hostname"),
+            name=host.get("hostname", str),
             memory_bytes=host.whole("memory.total"),
             cpu_count=host.whole("cpu.num_logical_cores"),
         )
@@ -67,17 +67,14 @@ def hosts_of(folder: RunFolder) -> tuple[Host, ...]:
 @lru_cache(maxsize=1)
 def storage_location(folder: RunFolder) -> str | None:
     """Return where the description of a run's system has its storage, such as ``local``."""
-    parts = Path(folder.path).parts
-    if "results" not in parts[:-1]:
-        return None
-    at = parts.index("results")
-    home, name = str(Path(*parts[:at])), f"systems/{parts[at + 1]}.yaml"
+    home, _, below = f"/{folder.path}".rpartition("/results/")
+    home, name = home.strip("/"), f"systems/{below.split('/')[0]}.yaml"
     if not (folder.root / home / name).is_file():
         return None
     above = RunFolder(folder.root, home, "", [name])
     found = Values(above, name, folder.optional(lambda: above.yaml(name)))
     folder.sources.extend(above.sources)
-    return found.text("system_under_test.solution.architecture.storage_location")
+    return found.get("system_under_test.solution.architecture.storage_location", str)
 
 
 class _Device(Part):

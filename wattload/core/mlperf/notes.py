@@ -139,14 +139,9 @@ def _pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
             found.append(("recomputed", f"the mean rate {what} in B/s", rate, said_rate, SAME))
     elif isinstance(facts, CacheFacts):
         for option in facts.options:
-            name = f"option {option.option}'s rate"
-            read = formulas.cache_per_s(facts, option, formulas.storage_read_bytes).value
-            wrote = formulas.cache_per_s(facts, option, lambda trial: trial.written_bytes).value
-            for what, got_, told in (
-                ("read", read, option.read_bytes_per_s),
-                ("written", wrote, option.written_bytes_per_s),
-            ):
-                found.append(("recomputed", f"{name} {what} in B/s", got_, told, SAME))
+            what = f"option {option.option}'s rate read in B/s"
+            rate = formulas.cache_per_s(facts, option, formulas.storage_read_bytes).value
+            found.append(("recomputed", what, rate, option.read_bytes_per_s, SAME))
     elif isinstance(facts, VectorFacts) and facts.queries is not None and facts.seconds:
         rate = facts.queries / facts.seconds
         found = [("recomputed", "queries/s", rate, facts.queries_per_s, SAME)]

@@ -218,7 +218,7 @@ def _set(
             report = Values(folder, _REPORT, folder.json(_REPORT))
             rates = {
                 name: rate
-                for name, each in report.members("runs").items()
+                for name, each in (report.get("runs", dict) or {}).items()
                 if (rate := Values(folder, _REPORT, each).number(_RATE)) is not None
             }
             mean = report.number("overall.train_throughput_mean_samples_per_second")

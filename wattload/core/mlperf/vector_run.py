@@ -29,10 +29,12 @@ def read_vectors(folder: RunFolder) -> PublishedRun:
     logged: dict[str, int] = {}
     for match in folder.matching(_LOG):
         logged |= {key: int(value) for key, value in _LOGGED.findall(folder.text(match[0]))}
-    is_nested = bool(found.members("recall"))
+    is_nested = found.get("recall", dict) is not None
     facts = {
-        "database": found.text("database.database") or metadata.text("args.vdb_engine") or UNKNOWN,
-        "index": found.text("index_type") or metadata.text("args.vdb_index") or UNKNOWN,
+        "database": found.get("database.database", str)
+        or metadata.get("args.vdb_engine", str)
+        or UNKNOWN,
+        "index": found.get("index_type", str) or metadata.get("args.vdb_index", str) or UNKNOWN,
         "vectors": found.number("num_vectors") or logged.get("row_count"),
         "dimensions": found.number("dimension") or metadata.number("args.vector_dim"),
         "max_degree": logged.get("max_degree"),
