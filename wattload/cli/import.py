@@ -12,6 +12,7 @@ from wattload.core.errors import ConfigError, DataError
 from wattload.core.mlperf.published import PublishedSet
 from wattload.core.mlperf.store import write_sets
 from wattload.core.mlperf.tree import Tree, read_tree, subject_of
+from wattload.results.quantity import counted
 
 _DEFAULT = "runs/published"
 _RUNS = "runs="
@@ -83,13 +84,14 @@ def _print(tree: Tree) -> None:
     for each in tree.sets:
         _, model, accelerator = subject_of(each.facts)
         sources = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(each).items() if n)
-        subject = f"{model} {accelerator}".strip()
-        print(f"{each.organisation}, {each.system}: {subject}, {len(each.runs)} runs, {sources}")
+        subject, runs = f"{model} {accelerator}".strip(), counted(len(each.runs), "run")
+        print(f"{each.organisation}, {each.system}: {subject}, {runs}, {sources}")
     for left in tree.unread:
         print(f"left out: {left.path}: {left.reason}")
     counts = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(*tree.sets).items())
     print(
-        f"{len(tree.sets)} sets, {sum(len(each.runs) for each in tree.sets)} runs: {counts}; "
-        f"{len(tree.absent)} files not in this copy; {len(tree.unread)} left out; passed over: "
-        f"{tree.passed_over} runs in folders of code or data sets, {tree.litter} files of macOS"
+        f"{counted(len(tree.sets), 'set')}, "
+        f"{counted(sum(len(each.runs) for each in tree.sets), 'run')}: {counts}; "
+        f"{counted(len(tree.absent), 'file')} not in this copy; {len(tree.unread)} left out; passed over: "
+        f"{counted(tree.passed_over, 'run')} in folders of code or data sets, {counted(tree.litter, 'file')} of macOS"
     )

@@ -176,6 +176,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
         SUMMARY,
         "num_hosts",
     ),
+    "too few files": (
+        edited(SUMMARY, lambda d: d.update(num_files_train=9)),
+        SUMMARY,
+        "zero steps",
+    ),
     "no files": (edited(SUMMARY, lambda d: d.pop("num_files_train")), SUMMARY, "Field required"),
     "endless memory": (
         edited(SUMMARY, lambda d: d.update(host_memory_GB=[1e308, 1e308])),

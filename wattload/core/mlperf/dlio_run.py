@@ -18,6 +18,7 @@ from pydantic import Field
 
 from wattload.core.mlperf.edition import editions
 from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, Setting, When, flat, numbered
+from wattload.core.mlperf.formulas import rank_steps
 from wattload.core.mlperf.metadata import hosts_of, recorded, storage_location
 from wattload.core.mlperf.published import (
     AnyFacts,
@@ -109,6 +110,8 @@ def read_training(folder: RunFolder) -> PublishedRun:
             "reported": _reported(folder, summary),
         },
     )
+    if rank_steps(facts) == 0:
+        folder.refuse(SUMMARY, f"zero steps: its {facts.file_count} files fill no batch of a rank")
     return published_run(folder, summary, facts, settings, overrides)
 
 
