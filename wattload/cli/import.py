@@ -89,9 +89,9 @@ def _print(tree: Tree) -> None:
     for left in tree.unread:
         print(f"left out: {left.path}: {left.reason}")
     counts = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(*tree.sets).items())
-    print(
-        f"{counted(len(tree.sets), 'set')}, "
-        f"{counted(sum(len(each.runs) for each in tree.sets), 'run')}: {counts}; "
-        f"{counted(len(tree.absent), 'file')} not in this copy; {len(tree.unread)} left out; passed over: "
-        f"{counted(tree.passed_over, 'run')} in folders of code or data sets, {counted(tree.litter, 'file')} of macOS"
-    )
+    sets = counted(len(tree.sets), "set")
+    runs = counted(sum(len(each.runs) for each in tree.sets), "run")
+    absent, litter = counted(len(tree.absent), "file"), counted(tree.litter, "file")
+    print(f"{sets}, {runs}: {counts}; {absent} not in this copy; {len(tree.unread)} left out")
+    passed_over = counted(tree.passed_over, "run")
+    print(f"passed over: {passed_over} in folders of code or data sets, {litter} of macOS")
