@@ -17,7 +17,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
-from wattload.core.files import read_bounded
 from wattload.core.mlperf.published import SourceFile, Unread
 from wattload.core.units import MIB
 
@@ -147,15 +146,15 @@ class RunFolder:
         if name not in self.files:
             self.refuse(name, "not in this copy")
         path = Path(self.path, name)
+        file = self.root / path
         try:
-            if (self.root / path).stat().st_size > LIMIT_BYTES:
+            if file.stat().st_size > LIMIT_BYTES:
                 self.refuse(name, f"larger than {LIMIT_BYTES // MIB} MiB, the most that is read")
-            content = read_bounded(self.root / path, LIMIT_BYTES)
+            content = file.read_bytes()
         except OSError as error:
             self.refuse(name, f"can't be read: {error.strerror}")
         digest = hashlib.sha256(content).hexdigest()
-        source = SourceFile(path=str(path), size_bytes=len(content), sha256=digest)
-        self.sources.append(source)
+        self.sources.append(SourceFile(path=str(path), size_bytes=len(content), sha256=digest))
         return content
 
 
