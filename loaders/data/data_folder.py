@@ -23,6 +23,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,7 +52,7 @@ VERIFIED_NAME = ".wattload-verified.json"
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ManifestEntry:
     """One finished file: its size in bytes and its SHA-256, ``None`` if it was not hashed.
 
@@ -78,23 +79,22 @@ class ManifestPart:
         self._name = f"{MANIFEST_PREFIX}{part}{MANIFEST_SUFFIX}"
         self._descriptor: int | None = None
 
-    def append(self, name: str, entry: ManifestEntry) -> None:
-        """Add a finished file; durable on return."""
-        checked_parts(name)
-        fields = {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
-        rest = {"line_count": entry.line_count, "result": entry.result}
-        known = {key: value for key, value in rest.items() if value is not None}
-        self._write({"name": name, **fields, **known})
+    def append(self, entries: Mapping[str, ManifestEntry], *gone: str) -> None:
+        """Add finished files, and note that others are ``gone``; all durable on return."""
+        lines: list[dict[str, Any]] = []
+        for name, entry in entries.items():
+            checked_parts(name)
+            fields = {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
+            rest = {"line_count": entry.line_count, "result": entry.result}
+            known = {key: value for key, value in rest.items() if value is not None}
+            lines.append({"name": name, **fields, **known})
+        self._write(*lines, *({"name": name, "removed": True} for name in gone))
 
     def reserve(self, names: Sequence[str]) -> None:
         """Add announced files; all of them are durable on return."""
         for name in names:
             checked_parts(name)
         self._write(*({"name": name, "reserved": True} for name in names))
-
-    def forget(self, name: str) -> None:
-        """Note that a file was removed; durable on return."""
-        self._write({"name": name, "removed": True})
 
     def close(self) -> None:
         """Close the descriptor; the next line reopens it."""
@@ -456,14 +456,23 @@ class DataFolder:
             DataError: as ``reserve``.
             ForeignFileError: a link or somebody else's file has one of the names.
         """
-        temporary = name + TEMPORARY_SUFFIX
-        self.reserve(name)
-        self.reserve(temporary)
-        self.discard(temporary)
-        self.reserve(temporary)
-        with self.open() as folder:
-            folder.require_own(name)
+        (temporary,) = self.announce_all([name])
         return temporary
+
+    def announce_all(self, names: Sequence[str]) -> Sequence[str]:
+        """Do for many files what ``announce`` does for one; the folders below are made."""
+        temporaries = [name + TEMPORARY_SUFFIX for name in names]
+        self.reserve(*names, *temporaries)
+        left = [name for name in temporaries if os.path.lexists(self.path / name)]
+        for name in left:
+            self.discard(name)
+        if left:
+            self.reserve(*left)
+        for below, group in groupby(names, lambda name: checked_parts(name)[:-1]):
+            with self._make(*below) as folder:
+                for name in group:
+                    folder.require_own(name.rpartition("/")[2])
+        return temporaries
 
     def publish(
         self,
@@ -475,11 +484,16 @@ class DataFolder:
         result: Mapping[str, Any] | None = None,
     ) -> None:
         """Give an announced file, durable under its temporary name, its own one, and list it."""
-        with self.open() as folder:
-            folder.rename(name + TEMPORARY_SUFFIX, name)
-            folder.sync()
-        self.record(name, size_bytes, sha256, line_count, result=result)
-        self.discard(name + TEMPORARY_SUFFIX)
+        self.publish_all({name: ManifestEntry(size_bytes, sha256, line_count, result)})
+
+    def publish_all(self, files: Mapping[str, ManifestEntry]) -> None:
+        """Do for many files what ``publish`` does for one."""
+        for below, group in groupby(files, lambda name: checked_parts(name)[:-1]):
+            with self.open(*below) as folder:
+                for last in (name.rpartition("/")[2] for name in group):
+                    folder.rename(last + TEMPORARY_SUFFIX, last)
+                folder.sync()
+        self._record(files, *(name + TEMPORARY_SUFFIX for name in files))
 
     def record(
         self,
@@ -495,15 +509,16 @@ class DataFolder:
         Raises:
             DataError: the name leads out of the folder or is one of our own.
         """
-        entry = ManifestEntry(
-            size_bytes=size_bytes, sha256=sha256, line_count=line_count, result=result
-        )
-        _require_free(name)
+        self._record({name: ManifestEntry(size_bytes, sha256, line_count, result)})
+
+    def _record(self, files: Mapping[str, ManifestEntry], *gone: str) -> None:
+        for name in files:
+            _require_free(name)
         with self._lock:
             entries, reserved = self._listed()
-            self._part.append(name, entry)
-            reserved.discard(name)
-            entries[name] = entry
+            self._part.append(files, *gone)
+            reserved.difference_update(files, gone)
+            entries.update(files)
 
     def is_valid(self, name: str) -> bool:
         """Return whether the file is listed and has its listed size on the disk."""
@@ -546,7 +561,7 @@ class DataFolder:
         if removal.left:
             raise DataError(f"{self.path / name} is no longer a regular file, so it is kept")
         with self._lock:
-            self._part.forget(name)
+            self._part.append({}, name)
             entries, reserved = self._listed()
             entries.pop(name, None)
             reserved.discard(name)
@@ -613,6 +628,14 @@ class DataFolder:
         if self._lists is None:
             self._lists = read_parts(self.path)
         return self._lists
+
+    def _make(self, *below: str) -> Folder:
+        """Open a folder below this one, made if it is missing."""
+        folder = self.open()
+        for name in below:
+            with folder as above:
+                folder = above.make(name)
+        return folder
 
     def _is_kept(self, name: str) -> bool:
         return _is_own(name) and _regular_size(self.path / name) is not None

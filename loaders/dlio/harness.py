@@ -29,7 +29,7 @@ import wattload
 from wattload.core.errors import RunError
 from wattload.core.files import open_folder
 from wattload.core.io import DataPath, VerifiedSamples
-from wattload.core.mlperf.judge import UNET3D
+from wattload.core.mlperf.edition import published_job
 from wattload.core.units import NS_PER_S
 from wattload.core.workload import Phase
 from wattload.loaders.dlio.config import Config, mpirun
@@ -279,7 +279,7 @@ def workload_settings(config: Config, training: Training, data: Path) -> dict[st
     if config.reader == "wattload":
         reader["reader_classname"] = "wattload.loaders.dlio.plugin.DirectRecordReader"
     return {
-        "model": "unet3d",
+        "model": training.model,
         "framework": "pytorch",
         "workflow": {"generate_data": False, "train": True, "checkpoint": False},
         "dataset": {
@@ -301,7 +301,7 @@ def workload_settings(config: Config, training: Training, data: Path) -> dict[st
             "layer_parameters": [],
         },
         "output": {"folder": OUTPUT},
-        "metric": {"au": UNET3D.au_threshold},
+        "metric": {"au": published_job(training.model).au},
     }
 
 

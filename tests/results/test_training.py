@@ -33,7 +33,7 @@ from wattload.results.training.facts import (
     TrainingFacts,
 )
 from wattload.results.training.figures import FIGURES
-from wattload.results.training.view import VIEW
+from wattload.results.unet3d import RESULTS
 from wattload.workloads.training.loop import EpochTimes
 
 RECORDED = Path(__file__).parents[1] / "data" / "dlio"
@@ -440,8 +440,8 @@ def test_accelerators_that_compute_most_of_the_time_are_the_limit(
     compute_s: float, is_limit: bool
 ) -> None:
     run = run_of_facts(facts_of([epoch([1 - compute_s] * 4, [compute_s] * 4)]))
-    assert VIEW.limit is not None
-    found = VIEW.limit([run], 0.99)
+    assert RESULTS.view.limit is not None
+    found = RESULTS.view.limit([run], 0.99)
     assert (found is not None) == is_limit
     assert found is None or found.text.startswith("limited by the accelerator, which computed 91.0")
 
@@ -457,15 +457,15 @@ def test_facts_are_those_that_a_record_has() -> None:
 def test_the_outcome_has_the_lower_utilisation_and_the_edition() -> None:
     facts = facts_of([epoch([0.1] * 4, [0.3] * 4)])
     run = run_of_facts(facts.model_copy(update={"step_s": 0.2}))  # the accelerator overslept
-    missed = VIEW.outcome([run]).replace("\u00a0", " ")
+    missed = RESULTS.view.outcome([run]).replace("\u00a0", " ")
     assert missed.startswith(
         "MLPerf Storage v2.0: AU 50.00 % misses 90 %; not a submission: 28 of "
     )
     fast = run_of_facts(facts_of([epoch([0.001] * 4, [0.3] * 4)]))
-    assert " reaches 90" in VIEW.outcome([fast])
-    assert " misses 90" in VIEW.outcome([fast, run])
+    assert " reaches 90" in RESULTS.view.outcome([fast])
+    assert " misses 90" in RESULTS.view.outcome([fast, run])
     unpaced = run_of_facts(facts_of([epoch([0.1] * 4, [0.0] * 4)], step_s=0.0))
-    assert ": no AU without an accelerator; " in VIEW.outcome([unpaced])
+    assert ": no AU without an accelerator; " in RESULTS.view.outcome([unpaced])
     short = run_of_facts(facts_of([epoch([0.1], [0.3])]))
-    assert ": no AU in epochs of one step; " in VIEW.outcome([short])
-    assert VIEW.outcome_figures <= figures(by_program()).keys()
+    assert ": no AU in epochs of one step; " in RESULTS.view.outcome([short])
+    assert RESULTS.view.outcome_figures <= figures(by_program()).keys()

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from wattload.results.training.results import training_results
 
-RESULTS = training_results("unet3d")
+RESULTS = training_results("unet3d", "Unet3D")

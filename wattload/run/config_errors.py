@@ -27,6 +27,7 @@ from wattload.run.config_groups import (
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+    from omegaconf.errors import OmegaConfBaseException
 
 LEAST_LIKENESS = 0.65
 """How alike an unknown setting and a suggested one are at least, from 0 to 1."""
@@ -102,7 +103,7 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
         quoted = ", and quote the name 'null' in a file" if key in PACKAGES else ""
         return f"{key} has no value; {hint}{quoted}"
     if isinstance(cause, InterpolationResolutionError):
-        return (
+        return _missing_entry(cause) or (
             f"{_full_key(cause)} has an invalid reference: {str(cause).splitlines()[0]}; "
             "${KEY} must name another setting"
         )
@@ -111,6 +112,19 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
         if wrong_type:
             return wrong_type
     return _explain_text(text, overrides)
+
+
+def _missing_entry(error: OmegaConfBaseException) -> str:
+    """Return the sentence on a reference to an entry that a table lacks; empty for any other."""
+    from omegaconf import OmegaConf
+
+    found = re.search(r"key '(.+)\.([^.]+)' not found", str(error))
+    if found is None or error.parent_node is None:
+        return ""
+    table = OmegaConf.select(error.parent_node, found[1])
+    if not table:
+        return ""
+    return f"{_full_key(error)} has no value for {found[2]!r}; there is one for {', '.join(table)}"
 
 
 def _fault_in_file(error: Exception, overrides: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The settings of the unet3d workload, and the sizes of its records."""
+"""The settings of training on images, and the sizes of the records."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf import judge as mlperf
+from wattload.core.mlperf.edition import published_job
 from wattload.core.mlperf.judge import DataSetRule
 from wattload.core.settings import check_settings, setting
 from wattload.loaders.data.record_formats import FORMATS
@@ -29,17 +30,6 @@ MAX_EPOCHS = 10_000
 """The times of each step of each epoch are kept in memory."""
 
 Shape = tuple[int, int, int]
-
-PUBLISHED_SETTINGS = (
-    "record_mean_bytes",
-    "record_stdev_bytes",
-    "resize_bytes",
-    "batch_samples",
-)
-"""Settings with the values of MLPerf Storage v1.0 to v3.0; other values make it a different job."""
-
-PUBLISHED_STEP_S = mlperf.UNET3D.step_s
-"""The step times of unet3d in MLPerf Storage, in seconds (``computation_time``)."""
 
 FULL_SCALE = "full"
 """The scale that follows the published rules."""
@@ -153,6 +143,7 @@ def _distances(cut: float, count: int) -> NDArray[np.float64]:
     return np.asarray(-ndtri(above) - cut)
 
 
+@lru_cache(maxsize=1)  # records without a spread have all the same
 def _shape(size: float, minimum_bytes: int) -> Shape:
     """Return two nearly equal sides, like DLIO's, and one sample, with a product close to ``size``.
 
@@ -191,13 +182,13 @@ class Scale:
 
 @dataclass(slots=True, kw_only=True)
 class Config:
-    """MLPerf Storage unet3d: whole records, one per file, in batches of their first bytes.
+    """A model of MLPerf Storage: whole records, one per file, in batches of their first bytes.
 
     Sizes are payload bytes (DLIO's ``record_length_bytes``); each file also has a header.
     """
 
-    au_threshold: ClassVar[float] = mlperf.UNET3D.au_threshold
-    """The utilisation that an accelerator has to reach to count."""
+    model: ClassVar[str] = "unet3d"
+    """The name of the workload, and of its published job in ``core.mlperf.edition``."""
 
     _target_: str = "wattload.workloads.training.workload.Unet3d"
     record_format: str = setting("npz", "File format of the records.", choices=sorted(FORMATS))
@@ -208,10 +199,11 @@ class Config:
     )
     record_mean_bytes: int = setting(146_600_628, "Mean payload of a record.", least=1)
     record_stdev_bytes: int = setting(68_341_808, "Standard deviation of the payloads.", least=0)
-    resize_bytes: int = setting(
+    resize_bytes: int | None = setting(
         2_097_152,
         "First bytes of each record that reach the accelerator; no record is smaller.",
         least=1,
+        unset="as many as the mean record has; records may be smaller",
     )
     batch_samples: int = setting(7, "Samples in a batch.", least=1)
     check_crc: bool = setting(False, "Check the CRC-32 of every npz file while reading.")
@@ -231,6 +223,9 @@ class Config:
         least=1,
         unset="as many as MLPerf's rule needs; with workload.source, all",
     )
+    least_file_count: int = setting(
+        1, "Fewest files where file_count is null: those of the published data set.", least=1
+    )
     epochs: int = setting(5, "Times that all files are read.", least=1, most=MAX_EPOCHS)
     steps_per_epoch: int | None = setting(
         None,
@@ -242,6 +237,8 @@ class Config:
         1, "Divides mean, standard deviation and resize_bytes; above 1 at scale=demo only.", least=1
     )
     scales: dict[str, Scale] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+    """The published batch by accelerator, for a model whose batch depends on it."""
 
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range or not allowed at this scale."""
@@ -276,18 +273,23 @@ class Config:
         )
 
     def distribution(self) -> Distribution:
-        """Return the configured record sizes; a record is at least as long as the resize length."""
+        """Return the configured record sizes; a record is at least as long as ``resize_bytes``."""
         return Distribution(
             mean_bytes=self.record_mean_bytes / self.record_divisor,
             stdev_bytes=self.record_stdev_bytes / self.record_divisor,
-            minimum_bytes=self.row_bytes,
+            minimum_bytes=1 if self.resize_bytes is None else self.row_bytes,
         )
 
     @property
     def row_bytes(self) -> int:
         """How many bytes of each record reach the accelerator."""
         divisor = self.record_divisor if self.source is None else 1
-        return max(self.resize_bytes // divisor, 1)
+        return max((self.resize_bytes or self.record_mean_bytes) // divisor, 1)
+
+    @property
+    def au_threshold(self) -> float:
+        """The utilisation that an accelerator has to reach to count."""
+        return published_job(self.model).au
 
 
 def data_set_rule(config: Config, accelerators: int, memory_bytes: int) -> DataSetRule:

@@ -27,7 +27,8 @@ from wattload.workloads.training.config import (
     payload_bytes,
 )
 
-WORKLOAD = "unet3d"
+FOLDER_FILES = 10_000
+"""Most files in one folder, as MLPerf Storage advises."""
 
 SEALED = "stamp and sum"
 """What each block of the files has; data without it has another key and is not reused."""
@@ -56,14 +57,18 @@ class Dataset:
     @cached_property
     def file_bytes(self) -> tuple[int, ...]:
         layout = record_format(self.config.record_format)
-        return tuple(file_bytes(layout, shape) for shape in self.shapes)
+        sizes = {shape: file_bytes(layout, shape) for shape in set(self.shapes)}
+        return tuple(sizes[shape] for shape in self.shapes)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The name of each file in its folder, as DLIO names them."""
+        """The name of each file in its folder, as DLIO names them; many are in folders below it."""
         width = len(str(self.file_count))
         suffix = f"of_{self.file_count}.{self.config.record_format}"
-        return tuple(f"img_{index:0{width}d}_{suffix}" for index in range(self.file_count))
+        names = [f"img_{index:0{width}d}_{suffix}" for index in range(self.file_count)]
+        if self.file_count > FOLDER_FILES:
+            names = [f"{index // FOLDER_FILES:04d}/{name}" for index, name in enumerate(names)]
+        return tuple(names)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -78,6 +83,7 @@ class Dataset:
             "file_count": self.file_count,
             "target_count": len(self.targets),
             "blocks": SEALED,
+            **({"folder_files": FOLDER_FILES} if self.file_count > FOLDER_FILES else {}),
         }
 
     @property
@@ -119,7 +125,7 @@ class Dataset:
     @cached_property
     def key(self) -> str:
         """The name of the files' folder on each target."""
-        return str(marker_of(WORKLOAD, self.parameters, self.config.data_seed)["key"])
+        return str(marker_of(self.config.model, self.parameters, self.config.data_seed)["key"])
 
 
 class PreparedData:

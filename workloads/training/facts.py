@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from wattload.core.mlperf.edition import published_accelerators, published_job
 from wattload.core.record.results import Check
 from wattload.core.units import format_bytes, format_rate
 from wattload.loaders.samples import SampleConfig, SampleSet
@@ -20,12 +22,7 @@ from wattload.results.training.facts import (
     TrainingFacts,
     TrainingSettings,
 )
-from wattload.workloads.training.config import (
-    PUBLISHED_SETTINGS,
-    PUBLISHED_STEP_S,
-    Config,
-    Sizes,
-)
+from wattload.workloads.training.config import Sizes
 from wattload.workloads.training.dataset import PreparedData
 from wattload.workloads.training.job import Job
 from wattload.workloads.training.loop import EpochTimes
@@ -153,25 +150,32 @@ def _small_data_set(job: Job, cold: Check) -> Iterator[str]:
 
 def _differences(job: Job) -> Iterator[str]:
     """Yield a remark that lists the differences from the published job, if any."""
-    published = Config()
+    model = job.config.model
+    published, accelerators = published_job(model), published_accelerators(model)
+    own = accelerators.get(job.accelerator)
+    settings = {
+        "record_mean_bytes": int(published.record_bytes),
+        "record_stdev_bytes": int(published.record_stdev_bytes),
+        "resize_bytes": published.resize_bytes,
+        "batch_samples": (own or next(iter(accelerators.values()))).batch_samples,
+    }
     found = [
-        f"workload.{name} is {getattr(job.config, name)} instead of {getattr(published, name)}"
-        for name in PUBLISHED_SETTINGS
-        if getattr(job.config, name) != getattr(published, name)
+        f"workload.{name} is {json.dumps(getattr(job.config, name))} instead of {json.dumps(value)}"
+        for name, value in settings.items()
+        if getattr(job.config, name) != value
     ]
-    step_s = PUBLISHED_STEP_S.get(job.accelerator)
-    if step_s is None:
+    if own is None:
         found.append(
             f"accelerator {job.accelerator!r} with a step of {job.step_s} s is not one of MLPerf "
             "Storage's"
         )
-    elif job.step_s != step_s:
+    elif job.step_s != own.step_s:
         found.append(
-            f"accelerator.step_s.unet3d is {job.step_s} s instead of {step_s} s for "
+            f"accelerator.step_s.{model} is {job.step_s} s instead of {own.step_s} s for "
             f"{job.accelerator!r}"
         )
     if found:
         yield (
-            f"This is not the published unet3d job: {'; '.join(found)}. Compare this run with "
+            f"This is not the published {model} job: {'; '.join(found)}. Compare this run with "
             "similar runs, not with published results."
         )

@@ -1,6 +1,7 @@
 """Generation of a data set's files: existing ones are reused, missing ones are written.
 
-A record is written under a temporary name, fsynced, renamed, then listed in the manifest. Each
+A record is written under a temporary name, fsynced, renamed, then listed in the manifest; small
+records are renamed and listed in groups. Each
 block of its payload is sealed, so that a read proves every byte (``loaders.data.verification``).
 The ranks that see a target share its missing files. The next call resumes one that was interrupted.
 """
@@ -25,13 +26,18 @@ from wattload.core.host.cgroups import usable_cpus
 from wattload.core.io import BlockIdentity, ByteCounter
 from wattload.core.workload import RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
-from wattload.loaders.data.data_folder import DataFolder, claim_on_targets
+from wattload.loaders.data.data_folder import (
+    TEMPORARY_SUFFIX,
+    DataFolder,
+    ManifestEntry,
+    claim_on_targets,
+)
 from wattload.loaders.data.media import DirectMedium, medium_of
 from wattload.loaders.data.record_formats import RecordFormat, file_bytes, record_format
 from wattload.loaders.data.verification import record_identity
 from wattload.loaders.stamps import seal
 from wattload.workloads.training.config import Shape, payload_bytes
-from wattload.workloads.training.dataset import WORKLOAD, Dataset, PreparedData
+from wattload.workloads.training.dataset import Dataset, PreparedData
 
 CHUNK_BYTES = 8 << 20
 MAXIMUM_WRITERS = 8
@@ -78,7 +84,8 @@ def prepare(dataset: Dataset, context: RunContext) -> tuple[PreparedData, bool]:
 
 def _claim(dataset: Dataset, rank: int) -> list[DataFolder]:
     seed = dataset.config.data_seed
-    return claim_on_targets(dataset.targets, WORKLOAD, dataset.parameters, seed=seed, part=rank)
+    model, targets = dataset.config.model, dataset.targets
+    return claim_on_targets(targets, model, dataset.parameters, seed=seed, part=rank)
 
 
 def _make(data: PreparedData, indices: Sequence[int], context: RunContext) -> None:
@@ -106,16 +113,18 @@ def _write_all(
     for writers in _writers(data.dataset, count, moved):
         free.put(writers)
 
-    def write(index: int) -> None:
+    def write(group: Sequence[int]) -> None:
         writers = free.get()
         try:
-            _write(data, index, writers)
+            _write(data, group, writers)
         finally:
             free.put(writers)
 
+    groups = _groups(data, indices, count)
+
     with ThreadPoolExecutor(count, thread_name_prefix="generate") as threads:
         try:
-            for done in as_completed([threads.submit(write, index) for index in indices]):
+            for done in as_completed([threads.submit(write, group) for group in groups]):
                 done.result()
         finally:
             threads.shutdown(cancel_futures=True)
@@ -143,24 +152,45 @@ def _writers(dataset: Dataset, count: int, moved: ByteCounter) -> Iterator[Seque
         ]
 
 
-def _write(data: PreparedData, index: int, writers: Sequence[RecordWriter]) -> None:
-    place = index % len(data.folders)
-    record = Record(
-        folder=data.folders[place],
-        name=data.dataset.names[index],
-        shape=data.dataset.shapes[index],
-        index=index,
-        identity=record_identity(data.dataset.nonce, data.dataset.names[index]),
-    )
+def _groups(data: PreparedData, indices: Sequence[int], writers: int) -> Sequence[Sequence[int]]:
+    """Return groups of files on one target each, of at most a chunk's bytes and one for a writer.
+
+    The manifest and the folder are made durable once a group, which small files need.
+    """
+    targets = len(data.folders)
+    size = CHUNK_BYTES // max(data.dataset.file_bytes[index] for index in indices)
+    size = max(min(size, len(indices) // (writers * targets)), 1)
+    by_target = [[i for i in indices if i % targets == place] for place in range(targets)]
+    groups = [own[at : at + size] for own in by_target for at in range(0, len(own), size)]
+    return sorted(groups)
+
+
+def _write(data: PreparedData, group: Sequence[int], writers: Sequence[RecordWriter]) -> None:
+    """Write the records of a group; those that are whole when one fails are kept."""
+    place = group[0] % len(data.folders)
+    folder, names = data.folders[place], [data.dataset.names[index] for index in group]
+    finished: dict[str, ManifestEntry] = {}
     try:
-        writers[place].write(record)
+        folder.announce_all(names)
+        for index, name in zip(group, names, strict=True):
+            record = Record(
+                folder=folder,
+                name=name,
+                shape=data.dataset.shapes[index],
+                index=index,
+                identity=record_identity(data.dataset.nonce, Path(name).name),
+            )
+            finished[name] = writers[place].write(record)
     except WattloadError:
         raise
     except OSError as error:
+        path = data.paths[group[len(finished)]]
         raise TargetError(
-            f"writing {data.paths[index]} failed: {error.strerror or error}; "
+            f"writing {path} failed: {error.strerror or error}; "
             f"{remedy(error.errno)}; finished files are kept, and the next run continues from there"
         ) from error
+    finally:
+        folder.publish_all(finished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,29 +224,22 @@ class RecordWriter:
         self._medium = medium
         self._moved = moved
 
-    def write(self, record: Record) -> int:
-        """Write one record durably and list it in the manifest; return the file size in bytes.
+    def write(self, record: Record) -> ManifestEntry:
+        """Write an announced record durably under its temporary name; return its entry.
 
         The manifest has the SHA-256 of the payload, not of the file, because loaders deliver the
-        payload. Names are reserved in the manifest first, so files of an interrupted call can be
-        removed.
+        payload.
         """
-        temporary = record.folder.announce(record.name)
+        path = record.folder.path / (record.name + TEMPORARY_SUFFIX)
         size_bytes = file_bytes(self._layout, record.shape)
-        digest = self._write_file(temporary, record, size_bytes)
-        record.folder.publish(record.name, size_bytes, digest)
-        return size_bytes
-
-    def _write_file(self, name: str, record: Record, size_bytes: int) -> str:
-        path = record.folder.path / name
-        with record.folder.open() as folder:
-            handle = self._medium.create(folder, name, size_bytes)
+        with record.folder.open(*Path(record.name).parts[:-1]) as folder:
+            handle = self._medium.create(folder, path.name, size_bytes)
         try:
             digest = self._write_chunks(handle, path, record, size_bytes)
             self._medium.finish(handle, path, size_bytes)
         finally:
             os.close(handle)
-        return digest
+        return ManifestEntry(size_bytes, digest)
 
     def _write_chunks(self, handle: int, path: Path, record: Record, size_bytes: int) -> str:
         """Write the file in chunks, then rewrite its first block with the CRC-32."""

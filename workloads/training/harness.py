@@ -1,4 +1,4 @@
-"""unet3d run by an external program that owns the loop, and the checks of what it read.
+"""Training run by an external program that owns the loop, and the checks of what it read.
 
 Files, sample order and page cache are wattload's; the times are the program's.
 """
@@ -231,6 +231,7 @@ def _trainings(
                 )
                 for accelerator in range(job.division.accelerators)
             ],
+            model=job.config.model,
             step_s=job.step_s,
             record_mean_bytes=distribution.mean_bytes,
             record_stdev_bytes=distribution.stdev_bytes,

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattload.core.errors import ConfigError
+from wattload.core.mlperf.edition import published_accelerators
 from wattload.core.mlperf.judge import DataSetRule
 from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.units import format_bytes
 from wattload.core.workload import Accelerator, RunContext
 from wattload.workloads.training.config import FULL_SCALE, Config, data_set_rule
-from wattload.workloads.training.dataset import WORKLOAD, Dataset
+from wattload.workloads.training.dataset import Dataset
 from wattload.workloads.training.source import source_dataset
 
 
@@ -68,11 +69,12 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
     config.check(context.scale)
     if context.seed < 0:
         raise ConfigError(f"seed must be 0 or more, got {context.seed}")
-    step_s = accelerator.step_s.get(WORKLOAD)
+    step_s = accelerator.step_s.get(config.model)
     if step_s is None or not 0 <= step_s < math.inf:
+        known = ", ".join(published_accelerators(config.model))
         raise ConfigError(
-            f"accelerator.step_s.{WORKLOAD} must be 0 or more seconds, got {step_s} "
-            f"for {accelerator.name!r}; use accelerator=a100, h100, b200 or unpaced"
+            f"accelerator.step_s.{config.model} must be 0 or more seconds, got {step_s} for "
+            f"{accelerator.name!r}; use accelerator={known} or unpaced"
         )
     division = divide(accelerator.count, context.communicator.world_size)
     rule = data_set_rule(config, division.accelerators, context.hosts_memory_bytes)
@@ -99,7 +101,7 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
 
 
 def _generated(config: Config, rule: DataSetRule, targets: tuple[Target, ...]) -> Dataset:
-    file_count = rule.files if config.file_count is None else config.file_count
+    file_count = config.file_count or max(rule.files, config.least_file_count)
     refuse_too_many_files(
         targets,
         setting="workload.file_count",

@@ -1,4 +1,4 @@
-"""The unet3d workload: load whole records in batches and emulate training, epoch by epoch."""
+"""Training on images: load whole records in batches and emulate training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, Sa
 from wattload.results.training.facts import COPY, DECODE, OPEN, PHASE
 from wattload.workloads.training.checks import ColdCache, Delivery
 from wattload.workloads.training.config import Config
-from wattload.workloads.training.dataset import WORKLOAD, PreparedData
+from wattload.workloads.training.dataset import PreparedData
 from wattload.workloads.training.facts import ceiling_remark, remarks, training_facts
 from wattload.workloads.training.generation import generation_memory_bytes, prepare
 from wattload.workloads.training.harness import FilesRead, check_harness, run_harness
@@ -42,8 +42,8 @@ from wattload.workloads.training.loop import (
 from wattload.workloads.training.source import PreparedSource, SourceDataset
 
 
-class Unet3d:
-    """MLPerf Storage's unet3d as DLIO runs it, on emulated accelerators.
+class ImageTraining:
+    """A training job of MLPerf Storage as DLIO runs it, on emulated accelerators.
 
     The epochs are spans of one timed phase, ``read``. Between them, untimed, the files are evicted
     from the page cache, which is verified. Within the timed phase, loaders verify the bytes that
@@ -52,7 +52,7 @@ class Unet3d:
     untimed phase.
     """
 
-    name: ClassVar[str] = WORKLOAD
+    name: ClassVar[str]
     needs: ClassVar[tuple[type, ...]] = (SampleLoaderConfig, SampleHarnessConfig)
     over_hosts: ClassVar[OverHosts] = "divide"
     """Each host has the whole data set on its drives, or all see one in a shared folder. The
@@ -258,6 +258,18 @@ class Unet3d:
         if self._data is None:
             raise RuntimeError("prepare() has to be called before run()")
         return self._data
+
+
+class Unet3d(ImageTraining):
+    """MLPerf Storage's unet3d: records of 147 MB."""
+
+    name = "unet3d"
+
+
+class Retinanet(ImageTraining):
+    """MLPerf Storage's retinanet: 1,170,301 records of 323 kB."""
+
+    name = "retinanet"
 
 
 def _operations(loader: Loader) -> Sequence[TracedOperations]:

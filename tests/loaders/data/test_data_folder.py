@@ -531,7 +531,7 @@ def test_a_line_that_was_cut_short_is_taken_back_and_the_next_is_whole(tmp_path:
 def test_a_tail_that_was_torn_while_the_part_is_open_is_cut_off(tmp_path: Path, torn: str) -> None:
     folder = DataFolder.claim(tmp_path, "w", {}, seed=0).path
     part = ManifestPart(folder, 0)
-    part.append("a", ManifestEntry(size_bytes=1, sha256=None))
+    part.append({"a": ManifestEntry(size_bytes=1, sha256=None)})
     with (folder / PART).open("a") as file:
         file.write(torn)
     part.reserve(["c"])

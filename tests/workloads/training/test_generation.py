@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,7 +22,7 @@ from wattload.core.files import choose_folder
 from wattload.core.io import BlockIdentity
 from wattload.core.storage.targets import Target
 from wattload.loaders.aligned_io import aligned_buffer
-from wattload.loaders.data.data_folder import DataFolder
+from wattload.loaders.data.data_folder import DataFolder, ManifestEntry
 from wattload.loaders.data.media import DirectMedium, PageCacheMedium
 from wattload.loaders.data.record_formats import FORMATS
 from wattload.workloads.training import generation
@@ -204,7 +205,7 @@ def test_an_interrupted_generation_is_taken_up(
 ) -> None:
     write = RecordWriter.write
 
-    def interrupted(self: RecordWriter, record: Record) -> int:
+    def interrupted(self: RecordWriter, record: Record) -> ManifestEntry:
         if record.index >= 6:
             raise KeyboardInterrupt
         return write(self, record)
@@ -234,6 +235,43 @@ class DyingMedium(DirectMedium):
         raise KeyboardInterrupt
 
 
+def test_many_files_are_in_folders_of_limited_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattload.workloads.training.dataset.FOLDER_FILES", 4)
+    planned = dataset(tmp_path, record_format="jpeg")
+    data, _ = prepare(planned, context_at(tmp_path))
+    assert [len(list(each.iterdir())) for each in sorted(data.folders[0].path.glob("0*"))] == [
+        4, 4, 2,
+    ]  # fmt: skip
+    for path in data.paths:
+        path.unlink()
+    again, reused = prepare(planned, context_at(tmp_path))
+    assert not reused
+    again.verify(range(COUNT))
+    assert again.folders[0].foreign() == ()
+    again.folders[0].remove()
+    assert not again.folders[0].path.exists()
+
+
+def test_files_that_were_whole_when_another_failed_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = RecordWriter.write
+
+    def failing(self: RecordWriter, record: Record) -> ManifestEntry:
+        if record.index in {3, 8}:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, record)
+
+    monkeypatch.setattr(RecordWriter, "write", failing)
+    monkeypatch.setattr(generation, "writer_count", lambda _: 1)
+    planned = dataset(tmp_path)
+    with pytest.raises(TargetError, match=r"img_03_of_10\.npz failed: No space left"):
+        prepare(planned, context_at(tmp_path))
+    assert planned.missing(planned.existing()) == list(range(3, COUNT))
+
+
 def test_a_torso_is_no_record_and_can_be_removed(tmp_path: Path) -> None:
     planned = dataset(tmp_path)
     folder = DataFolder.claim(tmp_path, "unet3d", planned.parameters, seed=10)
@@ -246,6 +284,7 @@ def test_a_torso_is_no_record_and_can_be_removed(tmp_path: Path) -> None:
         index=0,
         identity=BlockIdentity(1, 2),
     )
+    folder.announce(record.name)
     with pytest.raises(KeyboardInterrupt):
         writer.write(record)
     assert [path.name for path in folder.path.glob("img*")] == [planned.names[0] + ".tmp"]
@@ -275,11 +314,12 @@ def test_records_of_every_size_round_the_chunk_are_whole(
     )
     shape = (size, 1, 1)
     identity = BlockIdentity(1, 2)
-    writer.write(Record(folder=folder, name="record", shape=shape, index=2, identity=identity))
-    (folder.path / "record").rename(tmp_path / f"record.{record_format}")
+    record_ = Record(folder=folder, name="record", shape=shape, index=2, identity=identity)
+    entry = writer.write(record_)
+    (folder.path / "record.tmp").rename(tmp_path / f"record.{record_format}")
     record = loaded(tmp_path / f"record.{record_format}")
     assert record.size == size
-    assert hashlib.sha256(record.tobytes()).hexdigest() == folder.entries["record"].sha256
+    assert hashlib.sha256(record.tobytes()).hexdigest() == entry.sha256
     start = len(FORMATS[record_format].head(shape))
     assert bad_blocks(record.reshape(-1), identity, offset=start) == 0
     raw = np.fromfile(tmp_path / f"record.{record_format}", dtype=np.uint8)

@@ -242,3 +242,21 @@ def _differing(facts: TrainingFacts, job: TrainingModel) -> Iterator[str]:
 def _other(what: str, got: float | None, required: float) -> Iterator[str]:
     if got is not None and not math.isclose(got, required):
         yield f"{what} {got:g} instead of {required:g}"
+
+
+def published_job(model: str) -> TrainingModel:
+    """Return the job of the last edition that has the model; ``KeyError`` if none has."""
+    found = training_model(model)
+    if found is None:
+        raise KeyError(model)
+    return found[1]
+
+
+def published_accelerators(model: str) -> Mapping[str, Accelerator]:
+    """Return the accelerators that editions have for a model, the oldest edition's first."""
+    return {
+        name: each
+        for edition in editions().values()
+        if model in edition.training
+        for name, each in edition.training[model].accelerators.items()
+    }

@@ -6,16 +6,16 @@ from wattload.results.registry import Results
 from wattload.results.training.checks import CHECKS, OBSERVED
 from wattload.results.training.facts import TrainingFacts
 from wattload.results.training.figures import FIGURES
-from wattload.results.training.view import VIEW
+from wattload.results.training.view import training_view
 
 
-def training_results(name: str) -> Results[TrainingFacts]:
-    """Return the results of the training workload of that name."""
+def training_results(name: str, title: str) -> Results[TrainingFacts]:
+    """Return the results of the training workload of that name, shown under a title."""
     return Results(
         name=name,
         facts=TrainingFacts,
         figures=FIGURES,
         checks=CHECKS,
         observed=OBSERVED,
-        view=VIEW,
+        view=training_view(title),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from wattload.core.mlperf.judge import UNET3D
+from wattload.core.mlperf.edition import published_job
 from wattload.core.units import Unit
 from wattload.results.quantity import percent, quantity
 from wattload.results.shapes import Grid, Shape, Word
@@ -18,7 +18,7 @@ from wattload.results.view import Limit, Shown, View, median_of_known
 def _limit(runs: Sequence[Run], _: float | None) -> Limit | None:
     """Return the accelerators, if they computed as large a share as MLPerf Storage demands."""
     computed = median_of_known(map(compute_fraction, runs))
-    if computed is None or computed < UNET3D.au_threshold:
+    if computed is None or computed < _threshold(runs[0]):
         return None
     return Limit(f"limited by the accelerator, which computed {percent(computed)} of the time")
 
@@ -29,10 +29,10 @@ def _closing(shown: Shown[TrainingFacts]) -> Iterator[Shape]:
     sessions: dict[str, list[Run]] = defaultdict(list)
     for run in shown.runs:
         sessions[run.record.comparison.session_id].append(run)
-    threshold = quantity(UNET3D.au_threshold, Unit.FRACTION, 2)
     for session, runs in sessions.items():
         if len({run.facts.accelerators for run in runs}) == 1:
             continue
+        threshold = quantity(_threshold(runs[0]), Unit.FRACTION, 2)
         runs.sort(key=lambda run: (run.facts.accelerators, run.record.comparison.block))
         yield Grid(
             columns=(
@@ -55,29 +55,36 @@ def _row(run: Run, *, is_compared: bool) -> list[str | Word]:
         quantity(samples_per_s(run), Unit.SAMPLES_PER_SECOND),
         quantity(run.facts.read_bytes_per_s, Unit.BYTES_PER_SECOND),
         quantity(run.facts.ceiling_bytes_per_s, Unit.BYTES_PER_SECOND),
-        _reached(utilisation) if is_compared else Word("excluded", "bad"),
+        _reached(run, utilisation) if is_compared else Word("excluded", "bad"),
         run.record.run_id,
     ]
 
 
-def _reached(utilisation: float | None) -> Word:
+def _reached(run: Run, utilisation: float | None) -> Word:
     if utilisation is None:
         return Word("unknown", "open")
-    is_reached = utilisation >= UNET3D.au_threshold
+    is_reached = utilisation >= _threshold(run)
     return Word("reached", "good") if is_reached else Word("not reached", "warn")
 
 
-VIEW = View[TrainingFacts](
-    title="Unet3D",
-    labels={
-        "compute_fraction": "share of time computing",
-        "dlio_reported_au": "DLIO reported AU",
-    },
-    work=lambda run, _: ("epoch", float(run.facts.settings.epochs)),
-    limit=_limit,
-    emulates_accelerators=True,
-    useful_part=("compute_s", "computing"),
-    closing=_closing,
-    outcome=outcome,
-    outcome_figures=UTILISATIONS,
-)
+def _threshold(run: Run) -> float:
+    """Return the utilisation that MLPerf Storage demands of the run's model."""
+    return published_job(run.record.workload.name).au
+
+
+def training_view(title: str) -> View[TrainingFacts]:
+    """Return the view of a training workload under a title."""
+    return View[TrainingFacts](
+        title=title,
+        labels={
+            "compute_fraction": "share of time computing",
+            "dlio_reported_au": "DLIO reported AU",
+        },
+        work=lambda run, _: ("epoch", float(run.facts.settings.epochs)),
+        limit=_limit,
+        emulates_accelerators=True,
+        useful_part=("compute_s", "computing"),
+        closing=_closing,
+        outcome=outcome,
+        outcome_figures=UTILISATIONS,
+    )
