@@ -85,7 +85,10 @@ def _print(tree: Tree) -> None:
         _, model, accelerator = subject_of(each.facts)
         sources = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(each).items() if n)
         subject, runs = f"{model} {accelerator}".strip(), counted(len(each.runs), "run")
-        print(f"{each.organisation}, {each.system}: {subject}, {runs}, {sources}")
+        whose = (
+            f"{each.organisation}, {each.system}" if each.division else f"{each.tree}/{each.path}"
+        )
+        print(f"{whose}: {subject}, {runs}, {sources}")
     for left in tree.unread:
         print(f"left out: {left.path}: {left.reason}")
     counts = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(*tree.sets).items())

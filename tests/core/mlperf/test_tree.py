@@ -53,10 +53,25 @@ def test_accelerators_and_models_in_one_folder_are_sets_of_their_own(tmp_path: P
     assert sorted(pairs) == [("resnet50", "h100"), ("unet3d", "a100"), ("unet3d", "h100")]
 
 
-def test_a_part_of_a_tree_knows_where_it_lies(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["", "Closed", "Closed/Acme/results", f"{SYSTEM}/unet3d-h100"])
+def test_a_part_of_a_tree_is_read_as_the_whole(tmp_path: Path, part: str) -> None:
     write_set(tmp_path)
-    found = only_set(read_tree(tmp_path / SYSTEM))
-    assert (found.organisation, found.system, found.path) == ("Acme", "box_1host", "unet3d-h100")
+    assert read_tree(tmp_path / part) == read_tree(tmp_path)
+
+
+def test_one_run_of_a_tree_is_a_set_of_one(tmp_path: Path) -> None:
+    found = only_set(read_tree(write_set(tmp_path) / "run2"))
+    assert (found.organisation, found.system) == ("Acme", "box_1host")
+    assert [run.name for run in found.runs] == ["run2"]
+
+
+def test_output_folders_of_the_same_name_are_stored_apart(tmp_path: Path) -> None:
+    sets = []
+    for number in (1, 2):
+        folder = write_run(tmp_path / f"{number}/output", hostname=f"node{number}")
+        sets += read_tree(folder).sets
+    write_sets(sets, tmp_path / "runs")
+    assert len(read_sets([tmp_path / "runs"])[0]) == 2
 
 
 def test_a_folder_outside_of_a_tree_has_no_organisation(tmp_path: Path) -> None:
@@ -70,7 +85,9 @@ def test_a_folder_of_the_job_is_no_system(tmp_path: Path) -> None:
     assert only_set(read_tree(tmp_path)).system == "unknown"
     (tmp_path / "closed/Acme/systems").mkdir()
     write(tmp_path / "closed/Acme/systems/box_3nodes.json", {})
+    (tmp_path / "closed/Acme/systems/._box_1node.json").touch()
     assert only_set(read_tree(tmp_path)).system == "box_3nodes"
+    assert only_set(read_tree(tmp_path / "closed/Acme/results")).system == "box_3nodes"
 
 
 def test_a_description_that_is_not_json_is_listed_and_costs_nothing_else(tmp_path: Path) -> None:

@@ -60,5 +60,8 @@ def _name(each: PublishedSet) -> str:
     """Return the name of a set's folder: readable, and its own by the digest of its key."""
     subject = subject_of(each.facts)
     text = "-".join((each.organisation, each.system, *subject[1:]))
-    digest = hashlib.sha256("\n".join((each.tree, each.path, *subject)).encode()).hexdigest()
+    key = [each.tree, each.path, *subject]
+    if each.division is None:  # the output of one's own DLIO often has the same names
+        key.append(each.runs[0].sources[0].sha256)
+    digest = hashlib.sha256("\n".join(key).encode()).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:_LONGEST_NAME].strip('-.')}-{digest[:8]}"

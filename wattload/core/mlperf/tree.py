@@ -83,19 +83,24 @@ class _Scan(NamedTuple):
 
 def is_tree(path: Path) -> bool:
     """Return whether a folder holds a run of DLIO or MLPerf Storage outside of runs of ours."""
-    above = ((path / folder for folder in Path(run).parents) for run in _scan(path).runs)
+    above = ((path / folder for folder in Path(run).parents) for run in _scan(path, Path()).runs)
     return any(not any((each / RECORD_FILE).exists() for each in folders) for folders in above)
 
 
-def read_tree(root: Path) -> Tree:
-    """Return what a tree holds; what can't be read is listed with its reason.
+def read_tree(folder: Path) -> Tree:
+    """Return what a tree, or a part of one, holds; what can't be read is listed with its reason.
+
+    All paths are relative to the whole tree: the folder that holds divisions.
 
     Raises:
         DataError: it is not a folder.
     """
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder; name a tree of MLPerf Storage's results")
-    scan = _scan(root)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; name a tree of MLPerf Storage's results")
+    part = folder.resolve()
+    divisions = (each for each in (part, *part.parents) if each.name.lower() in get_args(Division))
+    root = next((each.parent for each in divisions if any(each.glob("*/results"))), part)
+    scan = _scan(root, part.relative_to(root))
     for file in scan.systems:
         with _listing(scan.unread, file):
             RunFolder(root, str(file.parent), "", [file.name]).json(file.name)
@@ -104,12 +109,12 @@ def read_tree(root: Path) -> Tree:
         parts = Path(path).parts
         own = [index for index, part in enumerate(parts) if _RUN.fullmatch(part)]
         at = own[-1] if own else max(len(parts) - 1, 0)
-        folder = RunFolder(root, path, str(Path(*parts[at:])), names)
+        files = RunFolder(root, path, str(Path(*parts[at:])), names)
         with _listing(scan.unread, Path(path)):
-            run = _reader(folder)(folder)
+            run = _reader(files)(files)
             key = (str(Path(*parts[:at])), *subject_of(run.facts))
-            found.setdefault(key, []).append((folder, run))
-        scan.unread.extend(folder.lost)
+            found.setdefault(key, []).append((files, run))
+        scan.unread.extend(files.lost)
     sets = tuple(_set(root, key[0], members, scan) for key, members in found.items())
     passed_over, litter = scan.counts["passed over"], scan.counts["litter"]
     return Tree(sets, tuple(scan.unread), tuple(scan.absent), passed_over, litter)
@@ -146,10 +151,10 @@ def _reader(folder: RunFolder) -> Reader:
     return folder.refuse(folder.summary_name, "not the summary of a benchmark of MLPerf Storage")
 
 
-def _scan(root: Path) -> _Scan:  # noqa: PLR0912 - a branch for each kind of entry
-    """Walk over a tree once; links are listed, not followed."""
+def _scan(root: Path, part: Path) -> _Scan:  # noqa: PLR0912 - a branch for each kind of entry
+    """Walk once over a part of a tree; links are listed, not followed."""
     scan = _Scan({}, set(), [], [], [], Counter())
-    todo: list[tuple[Path, Path | None]] = [(Path(), None)]
+    todo: list[tuple[Path, Path | None]] = [(part, None)]
     while todo:
         path, owner = todo.pop()
         is_result = not any(map(_NOT_RESULTS.fullmatch, path.parts))
@@ -227,10 +232,10 @@ def _set(
             if len(rates) > len(runs):
                 here = {Path(run.name).parts[0] for run in runs}
                 scan.absent.extend(f"{path}/{name}" for name in rates if name not in here)
-    editions = re.findall(r"v\d+\.\d+", str(root.resolve()))
-    division, organisation, system = _origin(root, path, runs[0].facts, scan.systems)
+    editions = re.findall(r"v\d+\.\d+", str(root))
+    division, organisation, system = _origin(root, path, runs[0].facts)
     return PublishedSet(
-        tree=root.resolve().name,
+        tree=root.name,
         path=path,
         edition=editions[-1] if editions else None,
         division=division,
@@ -251,24 +256,18 @@ def _unstamped(name: str) -> str:
     return re.sub(r"\d{8}_\d{6}", "*", name)
 
 
-def _origin(
-    root: Path, path: str, facts: AnyFacts, systems: Sequence[Path]
-) -> tuple[Division | None, str, str]:
+def _origin(root: Path, path: str, facts: AnyFacts) -> tuple[Division | None, str, str]:
     """Return division, organisation and system: ``DIVISION/ORGANISATION/results/SYSTEM/...``.
 
     A folder that names only the job is no system; then the only system described there is meant.
     """
-    parts = (*root.resolve().parts, *Path(path).parts)
-    for index in range(len(parts) - 3, -1, -1):
-        division = parts[index].lower()
-        if division not in get_args(Division) or parts[index + 2] != "results":
-            continue
-        system = parts[index + 3] if len(parts) > index + 3 else ""
-        kind, model, accelerator = subject_of(facts)
-        words = re.split(r"[-_]", system.lower())
-        if all(model.startswith(word) or word in (kind, accelerator) for word in words):
-            home = Path(*parts[: index + 2], "systems")
-            described = {each.stem for each in systems if root.resolve() / each.parent == home}
-            system = described.pop() if len(described) == 1 else UNKNOWN
-        return cast("Division", division), parts[index + 1], system
-    return None, UNKNOWN, UNKNOWN
+    division, organisation, results, system, *_ = (*Path(path).parts, *[""] * 4)
+    if division.lower() not in get_args(Division) or results != "results":
+        return None, UNKNOWN, UNKNOWN
+    kind, model, accelerator = subject_of(facts)
+    words = re.split(r"[-_]", system.lower())
+    if all(model.startswith(word) or word in (kind, accelerator) for word in words):
+        files = (root / division / organisation / "systems").glob("[!.]*")
+        described = {each.stem for each in files if each.suffix.lower() in (".json", ".yaml")}
+        system = described.pop() if len(described) == 1 else UNKNOWN
+    return cast("Division", division.lower()), organisation, system
