@@ -246,6 +246,7 @@ def test_v2_and_runs_of_one_direction_lie_otherwise(tmp_path: Path) -> None:
     assert isinstance(read, CheckpointFacts)
     assert (len(written.writes), written.reads, written.reported_reads) == (2, (), None)
     assert (read.writes, read.reads) == ((), ())
+    assert (written.source, read.source) == ("blocks", "summary")
     assert read.reported_reads is not None
     assert "times" in checkpoint_bytes_per_s(read, read.reads).reason
 
@@ -344,7 +345,7 @@ def test_a_cache_run_has_its_options_and_trials(tmp_path: Path) -> None:
     assert isinstance(facts, CacheFacts)
     (option,) = facts.options
     assert option.read_bytes_per_s == pytest.approx(0.2 * GIB)
-    assert len(option.trials) == 4
+    assert (len(option.trials), facts.source) == (4, "blocks")
     assert cache_per_s(facts, option, storage_read_bytes).value == pytest.approx(0.2 * GIB)
     assert cache_per_s(facts, option, lambda each: each.written_bytes).value == pytest.approx(
         option.written_bytes_per_s
@@ -374,12 +375,22 @@ def test_reported_figures_of_caches_and_vectors_are_held_against_their_own(tmp_p
     ]
 
 
+def test_a_run_without_a_summary_is_listed(tmp_path: Path) -> None:
+    cache(tmp_path)
+    (tmp_path / CACHE / "summary.json").unlink()
+    tree = read_tree(tmp_path)
+    assert [(each.path, each.reason) for each in tree.unread] == [
+        (f"{CACHE}/summary.json", "not in this copy")
+    ]
+
+
 def test_trials_that_are_absent_leave_rates_unknown(tmp_path: Path) -> None:
     cache(tmp_path)
     next((tmp_path / CACHE).rglob("kvcache_results_*")).unlink()
     _, run = only(read_tree(tmp_path))
     assert isinstance(run.facts, CacheFacts)
     (option,) = run.facts.options
+    assert run.facts.source == "summary"
     value, reason = cache_per_s(run.facts, option, storage_read_bytes)
     assert (value, reason) == (None, "only 3 of 4 files of trials and ranks have it")
     assert memory_share(option).value == pytest.approx(0.7)

@@ -25,8 +25,8 @@ SCHEMA_VERSION: Final = 1
 Division = Literal["closed", "open", "whatif"]
 Kind = Literal["training", "checkpointing", "kv_cache", "vector_database"]
 Source = Literal["steps", "blocks", "summary"]
-"""What the rates of a training run were computed from: the step lists of all its ranks, the times
-of blocks, or nothing but what its summary says."""
+"""What a run's rates were computed from: the step lists of all its ranks, the times of blocks, of
+checkpoints or of trials, or nothing but what its summary says."""
 
 
 class SourceFile(Frozen):
@@ -154,6 +154,11 @@ class CheckpointFacts(Frozen):
     reported_writes: ReportedCheckpoints | None = None
     reported_reads: ReportedCheckpoints | None = None
 
+    @property
+    def source(self) -> Source:
+        """What its rates follow from."""
+        return "blocks" if self.writes or self.reads else "summary"
+
 
 class CacheTrial(Frozen):
     """One trial of one option on one rank; ``None`` is what its files don't say.
@@ -193,6 +198,12 @@ class CacheFacts(Frozen):
     ranks: int = Field(ge=1)
     trials: int = Field(ge=1)
     options: tuple[CacheOption, ...]
+
+    @property
+    def source(self) -> Source:
+        """What its rates follow from; trials only if all are here."""
+        due = self.trials * self.ranks
+        return "blocks" if all(len(o.trials) == due for o in self.options) else "summary"
 
 
 class VectorFacts(Frozen):

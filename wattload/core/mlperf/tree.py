@@ -44,7 +44,9 @@ READERS: tuple[tuple[str, Reader], ...] = (
 )
 """Readers by a member that only summaries of their kind have, in themselves or in ``metric``."""
 
-_MARKS = re.compile(rf"\d+_output\.json|(\d+_)?per_epoch_stats\.json|{re.escape(STATISTICS)}")
+_MARKS = re.compile(
+    rf"\d+_output\.json|(\d+_)?per_epoch_stats\.json|\w+_metadata\.json|{re.escape(STATISTICS)}"
+)
 _RUN = re.compile(r"(.*[_-])?(run|iter|trial)[_-]?\d+|\d{8}[_-]?\d{6}|\d{4}-\d\d-\d\d\D.*", re.I)
 _NOT_RESULTS = re.compile(r"(v[\d.]+_)?code(-\w+)?|datagen|datasize")
 """Code has runs of DLIO's own tests; data sets are generated before a run."""
