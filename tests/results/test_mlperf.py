@@ -8,41 +8,46 @@ import pytest
 
 from tests.mlperf_runs import checkpoint, five, training, with_loader
 from tests.records import Scenario, make_run
-from wattload.core.mlperf.judge import CHECKPOINT, RULES, TRAINING
 from wattload.core.record.results import Check
 from wattload.results.checkpoint.outcome import WORDS as OF_CHECKPOINTS
+from wattload.results.checkpoint.submission import SUBMISSION as CHECKPOINT
 from wattload.results.mlperf import submission_text
 from wattload.results.reading import asked, view_of
 from wattload.results.training.outcome import WORDS as OF_TRAINING
+from wattload.results.training.submission import SUBMISSION as TRAINING
 
 AU = "accelerator_utilisation"
 
 
 def test_every_rule_that_can_be_missed_has_words() -> None:
     never = {AU, "record_format", "data_loader", "prefetch", "framework"}
-    for workload, words in ((TRAINING, OF_TRAINING), (CHECKPOINT, OF_CHECKPOINTS)):
-        rules = {name for of, name, _ in RULES if of == workload}
-        assert words.keys() == rules - never
+    for submission, words in ((TRAINING, OF_TRAINING), (CHECKPOINT, OF_CHECKPOINTS)):
+        assert words.keys() == submission.rules.keys() - never
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"steps_per_epoch": 4}, "4 of 500 steps in an epoch"),
-        ({"epochs": 24}, "24 epochs instead of 5"),
+        ({"epochs": 24}, "epochs 24 instead of 5"),
         (
             {"steps_per_epoch": 4, "epochs": 24},
             "4 of 500 steps in an epoch, and 1 more rule missed",
         ),
-        ({"batch_samples": 4}, "a batch of 4 instead of 7"),
-        ({"record_divisor": 64}, "other sizes of records"),
-        ({"step_s": 0.1}, "another step time"),
+        ({"batch_samples": 4}, "batch 4 instead of 7"),
+        (
+            {"record_divisor": 64},
+            "record bytes 2,290,634.812 instead of 146,600,628, and 1 more rule missed",
+        ),
+        ({"resize_bytes": 4096}, "another spread of records"),
+        ({"step_s": 0.1}, "step time 0.1 instead of 0.323"),
     ],
 )
 def test_the_first_missed_rule_is_named_and_the_others_are_counted(
     changes: dict[str, Any], text: str
 ) -> None:
-    assert submission_text([training(**changes)], OF_TRAINING) == f"not a submission: {text}"
+    found = submission_text([training(**changes)], OF_TRAINING, but=AU)
+    assert found == f"not a submission: {text}"
 
 
 def test_files_come_first_with_thousands() -> None:
@@ -70,7 +75,7 @@ def test_the_rate_of_a_save_by_mlperfs_rule_has_no_commit() -> None:
     ("settings", "facts", "text"),
     [
         ({"model": "405b_server"}, {}, "the model 405b_server"),
-        ({"checkpoint_count": 4}, {}, "4 of 10 checkpoints"),
+        ({"checkpoint_count": 4}, {}, "4 + 4 checkpoints instead of 10 + 10"),
         ({}, {"interval_s": 0.0}, "0.0 s between checkpoints instead of 5.0 s"),
         ({}, {"whole_bytes": 79}, "a part of each checkpoint"),
         ({"mode": "async"}, {}, "checkpoints during training"),

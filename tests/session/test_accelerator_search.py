@@ -18,7 +18,7 @@ from tests.context import process_of
 from tests.session.curves import Curve, drive, record_of, result_of, trials
 from wattload.cli.outcome import Printer
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf.judge import DataSetRule
+from wattload.core.mlperf.rules import DataSetRule
 from wattload.core.record.file import StoredRecord, write_record
 from wattload.core.record.results import Check, Metric
 from wattload.core.record.run import Comparison

@@ -18,11 +18,12 @@ from wattload.core.errors import CHECK_FAILED, RecordError, WattloadError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from wattload.core.mlperf.judge import Judgement, Standing
+    from wattload.core.mlperf.rules import Standing
     from wattload.core.record.energy import EnergyRecord, PowerSection
     from wattload.core.record.results import Check, Verdict
     from wattload.core.record.run import RunRecord
     from wattload.reports.runs.load import Run
+    from wattload.results.mlperf import Judgement
 
 _OUTCOMES = ("valid", "unproved", "failed check", "failed", "aborted")
 """What can become of a run; an unproved one lacks a mandatory check and gets no verdict."""
@@ -79,10 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
         RecordError: a path does not exist, or there is no record under any.
     """
     from wattload.cli.published import AUTO, check_published, has_published
-    from wattload.core.mlperf.judge import judge
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.runs.load import find_records, load_readable
     from wattload.reports.runs.validity import checks_of_files
+    from wattload.results.mlperf import judge
 
     found = find_records(arguments.runs)
     has_none = not (found.files or found.unfinished or found.unsearched)

@@ -20,6 +20,7 @@ from wattload.results.checks import CheckSource, Observed
 from wattload.results.facts import F
 from wattload.results.figures import FigureSource
 from wattload.results.knee import Knee
+from wattload.results.submission import Submission
 from wattload.results.tables import TraceTable
 from wattload.results.view import View
 
@@ -32,7 +33,8 @@ class Results(Generic[F]):
     """The results of a workload: facts, figures, checks, tables, and how they are shown.
 
     ``checks`` follow from the facts, ``observed`` are stored by the run. ``knee`` is what
-    ``sweep=knee`` searches for, ``None`` if there is none.
+    ``sweep=knee`` searches for, ``None`` if there is none. ``submission`` is how MLPerf Storage's
+    rules are applied, ``None`` to a workload that it does not have.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Results(Generic[F]):
     observed: tuple[Observed[F], ...] = ()
     tables: tuple[TraceTable, ...] = ()
     knee: Knee[F] | None = None
+    submission: Submission[F] | None = None
     view: View[F] = field(default_factory=View)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf.judge import CHECKPOINT_INTERVAL_S
+from wattload.core.mlperf.rules import CHECKPOINT_INTERVAL_S
 from wattload.core.settings import check_settings, setting
 from wattload.core.workload import RunContext
 from wattload.loaders.checkpoint_store import Shard

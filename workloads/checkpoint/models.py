@@ -13,10 +13,11 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 
 from wattload.core.errors import ConfigError
-from wattload.core.mlperf.judge import SUBSET_RANKS
 from wattload.loaders.checkpoint_store import DTYPE_BYTES, DType, Shard, Tensor
 
 VOCABULARY = 128256
+SUBSET_RANKS = 8
+"""Processes of a larger model's checkpoint in the subset mode of MLPerf Storage v2.0."""
 MODEL_BYTES = 2
 OPTIMIZER_BYTES = 4
 SERVER_NAME = "405b_server"

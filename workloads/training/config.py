@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf.edition import published_job
-from wattload.core.mlperf.judge import DataSetRule
+from wattload.core.mlperf.rules import DataSetRule
 from wattload.core.settings import check_settings, setting
+from wattload.core.units import GIB
 from wattload.loaders.data.record_formats import FORMATS
 
 DLIO_SEED = 10
@@ -293,12 +294,16 @@ class Config:
 
 
 def data_set_rule(config: Config, accelerators: int, memory_bytes: int) -> DataSetRule:
-    """Return MLPerf's rule for this job, for full-size records even if these are shrunk."""
+    """Return MLPerf's rule for this job, for full-size records even if these are shrunk.
+
+    The memory is rounded up to whole GiB, so that a kernel update, which changes MemTotal by some
+    pages, does not require new data.
+    """
     return DataSetRule(
         accelerators=accelerators,
         batch_samples=config.batch_samples,
         record_bytes=config.record_mean_bytes,
-        memory_bytes=memory_bytes,
+        memory_bytes=-(-memory_bytes // GIB) * GIB,
     )
 
 

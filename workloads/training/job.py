@@ -9,7 +9,7 @@ import numpy as np
 
 from wattload.core.errors import ConfigError
 from wattload.core.mlperf.edition import published_accelerators
-from wattload.core.mlperf.judge import DataSetRule
+from wattload.core.mlperf.rules import DataSetRule
 from wattload.core.storage.targets import Target, refuse_too_many_files
 from wattload.core.units import format_bytes
 from wattload.core.workload import Accelerator, RunContext

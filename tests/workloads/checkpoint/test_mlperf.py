@@ -8,7 +8,8 @@ import pytest
 
 from tests.context import context_at, run_ranks
 from tests.workloads.checkpointing import STEP_S, made, ranks, run
-from wattload.core.mlperf import judge as mlperf
+from wattload.core.mlperf import rules as mlperf
+from wattload.core.mlperf.edition import LAST_EDITION, editions
 from wattload.run.compose import compose
 from wattload.workloads.checkpoint.config import plan_job
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("short_ceilings")
 def test_the_preset_is_a_run_by_the_rules(tmp_path: Path) -> None:
     overrides = ["workload=checkpoint_mlperf", "scale=full", f"target.path={tmp_path}"]
     config, _ = compose(overrides)
-    asked = mlperf.CHECKPOINT_RANKS[config.workload.model]
+    asked = editions()[LAST_EDITION].checkpoints[config.workload.model].ranks
     contexts = ranks(tmp_path, asked)
     for context in contexts:
         context.scale = "full"

@@ -7,6 +7,7 @@ import pytest
 from tests.context import context_at
 from tests.unet3d import BATCH, facts_of, live, workload
 from wattload.core.errors import ConfigError
+from wattload.core.units import GIB
 from wattload.run.compose import build_workload, compose
 from wattload.workloads.training.config import Config, data_set_rule
 from wattload.workloads.training.workload import Unet3d
@@ -70,6 +71,11 @@ def test_an_epoch_of_limited_steps_reads_their_files_alone(tmp_path: Path) -> No
     outcome, _ = live(workload(steps_per_epoch=3), context_at(tmp_path))
     facts = facts_of(outcome)
     assert (facts.epoch_files, facts.steps_per_epoch) == (3 * BATCH, 3)
+
+
+def test_pages_that_a_kernel_keeps_for_itself_change_no_data_set() -> None:
+    memories = (252 * GIB - 5_000_000, 252 * GIB - 1, 252 * GIB)
+    assert len({data_set_rule(Config(), 1, memory).files for memory in memories}) == 1
 
 
 def test_full_scale_follows_mlperfs_rule(tmp_path: Path) -> None:

@@ -205,7 +205,8 @@ def nearest_edition(
         differences = edition.differences(facts)
         if differences is not None:
             is_class = class_division(facts, settings, edition) is not None
-            order = (len(differences), not is_class, edition.name != hint, -number)
+            is_other = any(each.startswith("accelerator ") for each in differences)
+            order = (is_other, len(differences), not is_class, edition.name != hint, -number)
             found.append((order, edition.name, tuple(differences)))
     if not found:
         return LAST_EDITION, (f"no edition has {getattr(facts, 'model', facts.kind)}",)
@@ -241,7 +242,7 @@ def _differing(facts: TrainingFacts, job: TrainingModel) -> Iterator[str]:
 
 def _other(what: str, got: float | None, required: float) -> Iterator[str]:
     if got is not None and not math.isclose(got, required):
-        yield f"{what} {got:g} instead of {required:g}"
+        yield f"{what} {got:,.10g} instead of {required:,.10g}"
 
 
 def published_job(model: str) -> TrainingModel:

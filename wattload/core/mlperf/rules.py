@@ -167,25 +167,30 @@ def total_memory(run: PublishedRun) -> int:
     return sum(known)
 
 
-def sizing(facts: TrainingFacts, memory_bytes: int) -> DataSetRule:
-    if facts.batch_samples is None or facts.record_bytes is None:
+def sizing(case: Case, facts: TrainingFacts, memory_bytes: int) -> DataSetRule:
+    """Return the rule for a data set, with the batch and the records of the edition's job."""
+    job = case.edition.training.get(facts.model)
+    accelerator = job and job.accelerators.get(facts.accelerator or "")
+    batch = accelerator.batch_samples if accelerator else facts.batch_samples
+    record_bytes = job.record_bytes if job else facts.record_bytes
+    if batch is None or record_bytes is None:
         raise UnknownError("the batch or the record size is unknown")
     return DataSetRule(
         accelerators=facts.accelerators,
-        batch_samples=facts.batch_samples,
-        record_bytes=facts.record_bytes,
+        batch_samples=batch,
+        record_bytes=record_bytes,
         memory_bytes=memory_bytes,
         samples_per_file=facts.samples_per_file,
     )
 
 
-def data_set_size(_: Case, run: PublishedRun, facts: TrainingFacts) -> Answer:
+def data_set_size(case: Case, run: PublishedRun, facts: TrainingFacts) -> Answer:
     """Judge the files of an epoch: at least 500 steps and five times the memory.
 
     The known memory of some hosts can be enough to say that files are missing.
     """
     known = sum(host.memory_bytes or 0 for host in run.hosts)
-    rule = sizing(facts, known)
+    rule = sizing(case, facts, known)
     got, asked = facts.file_count, rule.files
     if got >= asked:
         total_memory(run)
@@ -203,13 +208,13 @@ def data_set_size(_: Case, run: PublishedRun, facts: TrainingFacts) -> Answer:
     return "invalid", sentence, figures
 
 
-def steps(_: Case, __: PublishedRun, facts: TrainingFacts) -> Answer:
+def steps(case: Case, _: PublishedRun, facts: TrainingFacts) -> Answer:
     """Judge the steps of an epoch by exact arithmetic; MLPerf's own sizing can give 497 to 499."""
     got = formulas.rank_steps(facts)
     if got is None:
         raise UnknownError("the batch is unknown")
     standing, sentence, figures = at_least("Steps of an epoch", got, MINIMUM_STEPS)
-    if standing == "invalid" and facts.file_count >= sizing(facts, 0).by_steps:
+    if standing == "invalid" and facts.file_count >= sizing(case, facts, 0).by_steps:
         return "warning", f"{sentence} The data set is as sized by the official tool.", figures
     return standing, sentence, figures
 
@@ -230,7 +235,7 @@ def job(case: Case, _: PublishedRun, facts: TrainingFacts | CheckpointFacts) -> 
     """Judge what a run's own facts say of the job: accelerator, batch, step, epochs, records."""
     differences = case.edition.differences(facts)
     if differences is None:
-        return "invalid", f"{case.edition.name} has no {facts.model}.", {"model": facts.model}
+        differences = (f"the model {facts.model}",)
     listed = ", ".join(differences)
     sentence = f"The job has {listed or 'the published parameters'}."
     return _if(not differences), sentence, {"differences": listed, "count": len(differences)}
@@ -321,7 +326,11 @@ def processes_per_host(_: Case, run: PublishedRun, facts: CheckpointFacts) -> An
 def checkpoint_count(case: Case) -> Answer:
     facts = [run.facts for run in case.runs if isinstance(run.facts, CheckpointFacts)]
     got = f"{sum(len(f.writes) for f in facts)} + {sum(len(f.reads) for f in facts)}"
-    return same("Checkpoints written and read", got, f"{CHECKPOINT_COUNT} + {CHECKPOINT_COUNT}")
+    return same(
+        "The number of checkpoints, written + read,",
+        got,
+        f"{CHECKPOINT_COUNT} + {CHECKPOINT_COUNT}",
+    )
 
 
 def cache_rule(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:

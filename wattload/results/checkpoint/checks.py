@@ -133,7 +133,7 @@ CHECKS = (
         sentence=_read_back,
         mandatory=True,
     ),
-    # Source: MLPerf Storage Rules.md (checkpointing); core/mlperf/judge.py has the other rules.
+    # Source: MLPerf Storage Rules.md (checkpointing); core/mlperf/rules.py has the other rules.
     CheckRule[CheckpointFacts](
         name="mlperf_read_start",
         fault="the first read began before the last write ended",

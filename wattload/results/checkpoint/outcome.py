@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattload.core.mlperf.judge import LAST_EDITION
+from wattload.core.mlperf.edition import LAST_EDITION
 from wattload.core.units import Unit
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, Run
 from wattload.results.checkpoint.figures import slowest_rank
@@ -13,10 +13,9 @@ from wattload.results.quantity import quantity
 
 WORDS = {
     "sound_run": "an invalid run",
-    "model": "the model {model}",
     "whole_checkpoint": "a part of each checkpoint",
-    "processes": "{got} of {asked} processes",
-    "checkpoint_count": "{got} of {asked} checkpoints",
+    "processes": "{differences}",
+    "checkpoint_count": "{got} checkpoints instead of {asked}",
     "checkpoint_interval": "{got} s between checkpoints instead of {asked} s",
     "writes_before_reads": "reads before the last write",
     "read_start": "reads that began too late",

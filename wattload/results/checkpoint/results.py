@@ -8,6 +8,7 @@ from wattload.results.checkpoint.checks import CHECKS, OBSERVED
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
 from wattload.results.checkpoint.figures import FIGURES
 from wattload.results.checkpoint.outcome import outcome
+from wattload.results.checkpoint.submission import SUBMISSION
 from wattload.results.registry import Results
 from wattload.results.view import View
 
@@ -27,5 +28,6 @@ RESULTS = Results(
     figures=FIGURES,
     checks=CHECKS,
     observed=OBSERVED,
+    submission=SUBMISSION,
     view=View(work=_work, outcome=outcome),
 )

@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
+from wattload.core.mlperf import formulas
 from wattload.core.units import Unit
 from wattload.results.facts import divided, sum_if_known
 from wattload.results.figures import Figure
+from wattload.results.training.as_published import published_facts
 from wattload.results.training.facts import (
     COMPUTE,
     COPY,
@@ -112,19 +114,9 @@ def _no_window(run: Run) -> str:
     return f"{_ONE_STEP}; use workload.file_count={file_count} or more"
 
 
-def dlio_utilisation(epoch: Epoch) -> float:
-    """Return DLIO's AU of one epoch on one rank, in [0, 1]: actual computation over the window.
-
-    ``sum(compute[1:]) / (end - start - proc[0])``; 0 where nothing was computed.
-    """
-    return divided(epoch.compute_s - epoch.first_compute_s, epoch.window_s) or 0.0
-
-
 def au_dlio(run: Run) -> float | None:
     """Return DLIO's AU: the mean over ranks, then over epochs."""
-    if not _has_window(run):
-        return None
-    return fmean(fmean(map(dlio_utilisation, epochs)) for epochs in run.facts.by_epoch)
+    return formulas.au(published_facts(run)).value if _has_window(run) else None
 
 
 def au_nominal(run: Run) -> float | None:
@@ -141,16 +133,12 @@ def au_nominal(run: Run) -> float | None:
 
 
 def dlio_samples_per_s(run: Run) -> float | None:
-    """Return DLIO's throughput, the sum over accelerators and the mean over epochs.
+    """Return DLIO's throughput by v2.0, the sum over accelerators and the mean over epochs.
 
     ``(len(compute) - 2) / window * batch``: the count always excludes two steps, whatever the
     window excludes. Short epochs are therefore understated (by half at 4 steps, below 0 at 1).
     """
-    facts = run.facts
-    if any(epoch.window_s <= 0 for epoch in facts.all_epochs):
-        return None
-    samples = (facts.steps_per_epoch - 2) * facts.settings.batch_samples * facts.per_rank
-    return fmean(sum(samples / epoch.window_s for epoch in epochs) for epochs in facts.by_epoch)
+    return formulas.samples_per_s(published_facts(run), "v2.0").value
 
 
 def _samples(run: Run) -> int:

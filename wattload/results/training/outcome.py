@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattload.core.mlperf.judge import LAST_EDITION, UNET3D
+from wattload.core.mlperf.edition import LAST_EDITION, training_model
 from wattload.core.units import Unit
 from wattload.results.mlperf import submission_text
 from wattload.results.quantity import quantity
@@ -18,10 +18,8 @@ WORDS = {
     "sound_run": "an invalid run",
     "data_set_size": "{got:,} of {asked:,} files",
     "steps": "{got:,} of {asked:,} steps in an epoch",
-    "epochs": "{got} epochs instead of {asked}",
-    "batch": "a batch of {got} instead of {asked}",
-    "record_size": "other sizes of records",
-    "step_time": "another step time",
+    "job": "{differences}",
+    "record_size": "another spread of records",
     "hosts_alike": "different numbers of accelerators on the hosts",
     "cold_cache": "a warm cache",
     "five_runs": "runs too far apart, or of one seed",
@@ -34,7 +32,9 @@ def outcome(runs: Sequence[Run]) -> str:
 
     MLPerf's rule takes the smaller of the two forms; of several runs, the lowest counts.
     """
-    edition = UNET3D.editions.get(runs[0].record.workload.accelerator, LAST_EDITION)
+    workload = runs[0].record.workload
+    edition, job = training_model(workload.name, workload.accelerator) or (LAST_EDITION, None)
+    least = job.au if job else 1.0
     rules = f"MLPerf Storage {edition}"
     known = [
         value for run in runs for value in (au_dlio(run), au_nominal(run)) if value is not None
@@ -43,6 +43,6 @@ def outcome(runs: Sequence[Run]) -> str:
     if not known:
         reason = "in epochs of one step" if runs[0].facts.step_s else "without an accelerator"
         return f"{rules}: no AU {reason}; {rest}"
-    verb = "reaches" if min(known) >= UNET3D.au_threshold else "misses"
-    threshold = quantity(UNET3D.au_threshold, Unit.FRACTION, 2)
+    verb = "reaches" if min(known) >= least else "misses"
+    threshold = quantity(least, Unit.FRACTION, 2)
     return f"{rules}: AU {quantity(min(known), Unit.FRACTION)} {verb} {threshold}; {rest}"

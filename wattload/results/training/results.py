@@ -6,6 +6,7 @@ from wattload.results.registry import Results
 from wattload.results.training.checks import CHECKS, OBSERVED
 from wattload.results.training.facts import TrainingFacts
 from wattload.results.training.figures import FIGURES
+from wattload.results.training.submission import SUBMISSION
 from wattload.results.training.view import training_view
 
 
@@ -17,5 +18,6 @@ def training_results(name: str, title: str) -> Results[TrainingFacts]:
         figures=FIGURES,
         checks=CHECKS,
         observed=OBSERVED,
+        submission=SUBMISSION,
         view=training_view(title),
     )
