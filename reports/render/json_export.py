@@ -15,6 +15,8 @@ from functools import cache
 from typing import Any
 
 from wattload.core.base_models import Frozen
+from wattload.core.mlperf.formulas import Value
+from wattload.core.mlperf.notes import Pair
 from wattload.core.record.results import Check
 from wattload.reports.claims.comparison import compare_claims, unmeasured_claims
 from wattload.reports.claims.papers import Paper
@@ -22,6 +24,13 @@ from wattload.reports.runs.energy import Energy, every_energy
 from wattload.reports.runs.hosts import shares_of
 from wattload.reports.runs.load import LeftOut, Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen
+from wattload.reports.sections.published import (
+    PublishedRow,
+    Recomputed,
+    published_rows,
+    published_texts,
+    recomputed_runs,
+)
 from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.comparison import (
     Row,
@@ -49,6 +58,7 @@ _LEFT_OUT: Mapping[type, Collection[str]] = {
     Energy: ("illustrates",),
     Check: ("bars_verdict", "bars_energy", "fails_run", "is_of_power"),
     LeftOut: ("path",),
+    PublishedRow: ("facts",),
 }
 """Keys whose values stand elsewhere in the document, or are no facts for a reader."""
 
@@ -106,6 +116,13 @@ def document(subject: Subject, *, claims: bool = False) -> dict[str, Any]:
                 for session, reason in unused_sessions(subject)
             ],
             "published": _published(subject) if claims else None,
+            "published_results": {
+                "texts": published_texts(subject),
+                "rows": [row for rows in published_rows(subject).values() for row in rows],
+                "runs": recomputed_runs(subject),
+            }
+            if subject.published
+            else None,
         }
     )
     return found
@@ -113,6 +130,7 @@ def document(subject: Subject, *, claims: bool = False) -> dict[str, Any]:
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     """Return a value as data of JSON; a number that JSON lacks becomes ``None``."""
+    value = value._asdict() if isinstance(value, Value | Recomputed | Pair) else value
     match value:
         case float():
             return value if math.isfinite(value) else None

@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import choose_folder, read_bounded
+from wattload.core.mlperf.store import holds_published, read_sets
 from wattload.core.record.file import RECORD_FILE
 from wattload.reports.render.card import card
 from wattload.reports.render.fio_job import fio_job
@@ -36,6 +37,9 @@ FORMS: Mapping[str, Callable[[Subject], str]] = {
     "svg": card,
 }
 """The formats of a report of any runs, by their names on the command line."""
+
+_OF_OWN_RUNS = frozenset({"svg", "fio"})
+"""Formats that have nothing of published results."""
 
 _LARGEST_REPORT_BYTES = 1 << 30
 
@@ -69,7 +73,7 @@ def make_report(
     """Return the report of the runs under ``paths``.
 
     Args:
-        paths: run folders, records, or folders of run folders.
+        paths: run folders, records, folders of run folders, or of published sets.
         form: a key of ``FORMS``, or ``fio`` for a job with the requests of one run.
         by: what defines the arms: see ``make_subject``.
         redact: mask host names, serials and paths.
@@ -85,12 +89,21 @@ def make_report(
             can't repeat them.
     """
     keep = None if full and form == "json" else Compactor()
+    sets, unread = read_sets(paths)
+    published = tuple({each.model_dump_json(): each for each in sets}.values())
     with _loaded_runs(paths, redact=redact, keep=keep) as loaded:
+        if not published or form in _OF_OWN_RUNS:
+            loaded.require_run()
+        left_out = tuple(each for each in loaded.left_out if not holds_published(each.path))
+        left_out += tuple(
+            LeftOut(name="a published set", reason=each.reason, path=Path(each.path))
+            for each in unread
+        )
         runs = [
             replace(run, link=relative_link(run.file, output)) if run.file and output else run
             for run in loaded.runs
         ]
-        subject = make_subject(runs, by, forced=forced, left_out=loaded.left_out)
+        subject = make_subject(runs, by, forced=forced, left_out=left_out, published=published)
         if form == "html":
             text = page_of(subject, claims=claims)
         elif form == "json":
@@ -100,7 +113,7 @@ def make_report(
         else:
             text = markdown_report(subject, full=True) if full else FORMS[form](subject)
         ratios = ratios_report(subject) if form == "csv" and subject.compares else ""
-        return Report(text=text, left_out=loaded.left_out, ratios=ratios)
+        return Report(text=text, left_out=left_out, ratios=ratios)
 
 
 @contextmanager
@@ -112,7 +125,6 @@ def _loaded_runs(
     gc.disable()
     try:
         loaded = load_readable(paths, redact=redact, keep=keep)
-        loaded.require_run()
         gc.freeze()
     finally:
         if was_enabled:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from wattload import __version__
 from wattload.core.units import Unit
 from wattload.reports.blocks import Section
 from wattload.reports.charts.themes import style_rules
@@ -27,6 +28,7 @@ from wattload.reports.sections.hosts import hosts_section
 from wattload.reports.sections.machine import conditions_section
 from wattload.reports.sections.power import energy_section, states_section
 from wattload.reports.sections.provenance import inputs_section, method_section
+from wattload.reports.sections.published import TITLE, published_section, published_texts
 from wattload.reports.sections.ratios import noise_section
 from wattload.reports.sections.runs import runs_section
 from wattload.reports.sections.trust import trust_section
@@ -35,7 +37,7 @@ from wattload.reports.sections.workload import workload_sections
 from wattload.reports.stats.sentence import finding
 from wattload.reports.stats.subject import Subject
 from wattload.reports.stats.summary import first_screen
-from wattload.results.quantity import one_unit
+from wattload.results.quantity import counted, listed, one_unit
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -49,6 +51,7 @@ AFTER_WORKLOADS: tuple[Callable[[Subject], Section | None], ...] = (
     trust_section,
     noise_section,
     conditions_section,
+    published_section,
     runs_section,
     method_section,
     inputs_section,
@@ -57,14 +60,16 @@ AFTER_WORKLOADS: tuple[Callable[[Subject], Section | None], ...] = (
 
 def page_of(subject: Subject, *, claims: bool = False) -> str:
     """Return the page of a subject as HTML; with ``claims``, published figures are on it too."""
-    style, script, screen = style_sheet(), page_script(), first_screen(subject)
+    if not subject.runs:
+        return _published_page(subject)
+    screen = first_screen(subject)
     with one_unit(Unit.JOULES, screen.energy_scale):
         first = first_section(subject, screen)
         sections: list[Section | None] = [*workload_sections(subject)]
         sections += [section(subject) for section in AFTER_WORKLOADS]
         if claims:
             sections.append(claims_section(subject))
-    return template(_FOLDER / "page.html").render(
+    return _rendered(
         title=title(subject),
         finding=finding(subject),
         arms=heading(subject),
@@ -74,10 +79,32 @@ def page_of(subject: Subject, *, claims: bool = False) -> str:
         first=first,
         sections=[section for section in sections if section is not None],
         data=json_data(subject, claims=claims),
-        style=style,
-        script=script,
-        policy=policy(style, script),
         versions=sorted({run.record.software.wattload for run in subject.runs}),
+    )
+
+
+def _published_page(subject: Subject) -> str:
+    """Return a page of published results alone."""
+    sets = subject.published
+    trees = sorted({each.tree for each in sets})
+    return _rendered(
+        title=TITLE,
+        finding=published_texts(subject)[0],
+        arms=[("", TITLE)],
+        byline=f"{counted(len(sets), 'set')} of {listed(trees)}",
+        banner="",
+        failed="",
+        first=[],
+        sections=[published_section(subject)],
+        data=json_data(subject),
+        versions=[__version__],
+    )
+
+
+def _rendered(**parts: object) -> str:
+    style, script = style_sheet(), page_script()
+    return template(_FOLDER / "page.html").render(
+        **parts, style=style, script=script, policy=policy(style, script)
     )
 
 

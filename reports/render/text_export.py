@@ -22,6 +22,12 @@ from wattload.reports.runs.load import Run, inputs_digest
 from wattload.reports.sanitize import escape_unseen, sanitize
 from wattload.reports.sections.hosts import HOSTS_MAX, host_blocks
 from wattload.reports.sections.over_time import representative_run
+from wattload.reports.sections.published import (
+    TITLE,
+    published_rows,
+    published_table,
+    published_texts,
+)
 from wattload.reports.sections.ratios import points_table, quantities_table
 from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bar, Bars
@@ -75,7 +81,23 @@ def csv_report(subject: Subject) -> str:
         of_run = _of_run(subject, run) | {_csv_text(key): facts.get(key) for key in keys}
         figures = [*_figures(subject, run), *_by_host(run)]
         rows += [of_run | figure for figure in figures] or [of_run]
-    return _written(rows)
+    return _written([*rows, *_published(subject)])
+
+
+def _published(subject: Subject) -> Iterator[dict[str, object]]:
+    """Yield each figure of the rows of published results, and of runs next to them."""
+    for row in (row for rows in published_rows(subject).values() for row in rows):
+        for name, found in row.figures.items():
+            yield {
+                "workload": row.table,
+                "arm": row.system,
+                "label": row.remark,
+                "quantity": name,
+                "value": found if isinstance(found, str) else found.value,
+                "evidence": "own" if row.is_own else "published",
+                "valid": False,
+                "why_not": f"not compared; by the formulas of {row.edition}",
+            }
 
 
 def ratios_report(subject: Subject) -> str:
@@ -259,6 +281,8 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
 
     With ``full``, a table of the headline figures of each workload follows.
     """
+    if not subject.runs:
+        return "\n\n".join([f"## {TITLE}", *_published_parts(subject, full=full)]) + "\n"
     screen = first_screen(subject)
     versions = ", ".join(sorted({run.record.software.wattload for run in subject.runs}))
     parts = [
@@ -272,10 +296,17 @@ def markdown_report(subject: Subject, *, full: bool = False) -> str:
         *_hosts(subject, screen),
         *_caveats(subject, screen),
         *(_tables(subject) if full else ()),
+        *_published_parts(subject, full=full),
         f"Made by wattload {_markdown_text(versions)} from {counted(len(subject.runs), 'record')}; "
         f"SHA-256 of the records: `{inputs_digest(subject.runs)}`.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _published_parts(subject: Subject, *, full: bool) -> Iterator[str]:
+    yield from map(_markdown_text, published_texts(subject))
+    for name, rows in published_rows(subject).items() if full else ():
+        yield _table(published_table(name, rows))
 
 
 def _title(subject: Subject) -> str:

@@ -19,6 +19,7 @@ from wattload.reports.charts.bars import Bar, Dot, split_svg
 from wattload.reports.charts.themes import arm_role
 from wattload.reports.sanitize import shortened
 from wattload.reports.sections.over_time import first_charts
+from wattload.reports.sections.published import published_texts
 from wattload.reports.sections.trust import has_complete, limits_notices
 from wattload.reports.sections.wording import anchor, caveats_of, demo_text, is_sound, unique
 from wattload.reports.stats.answers import Answer
@@ -156,6 +157,7 @@ def first_section(subject: Subject, screen: FirstScreen) -> list[Block]:
         blocks.append(Paragraph(screen.measurand, quiet=True))
     if screen.warnings:
         blocks.append(Paragraph(" ".join(screen.warnings)))
+    blocks += map(Paragraph, published_texts(subject))
     if (charts := first_charts(subject)) is not None:
         blocks.append(charts)
     return blocks

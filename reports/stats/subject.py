@@ -15,9 +15,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from wattload.core.errors import ConfigError
+from wattload.core.mlperf.published import PublishedSet
 from wattload.core.record.energy import PowerStateRecord
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
+from wattload.reports.runs.hosts import names_text
 from wattload.reports.runs.load import LeftOut, Run
 from wattload.reports.runs.validity import checks_of_files, counted_checks, energy_faults, faults
 from wattload.reports.stats.effects import MINIMUM_RUNS
@@ -159,7 +161,8 @@ class Subject:
     others, by id with the reason, and A/A runs if there are others. ``forced`` is whether the user
     forced excluded comparisons. ``left_out`` are run folders without a usable record. ``merged``
     has the arms of runs by id, where labels name lists of targets that are points of one arm, or
-    where runs of one label differ in what a workload sets apart, such as an engine.
+    where runs of one label differ in what a workload sets apart, such as an engine. ``published``
+    are results of others, which are shown and never compared.
     """
 
     runs: tuple[Run, ...]
@@ -172,6 +175,7 @@ class Subject:
     forced: bool = False
     left_out: tuple[LeftOut, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
+    published: tuple[PublishedSet, ...] = ()
 
     def arm(self, run: Run) -> str:
         return self.merged.get(run.id) or arm_name(run.record, self.by)
@@ -224,6 +228,7 @@ def make_subject(
     *,
     forced: bool = False,
     left_out: tuple[LeftOut, ...] = (),
+    published: tuple[PublishedSet, ...] = (),
 ) -> Subject:
     """Return the runs in their groups and arms, with file checks.
 
@@ -232,6 +237,7 @@ def make_subject(
         by: one of ``ARMS``, or a dotted configuration key such as ``workload.workers``.
         forced: also compare runs and figures that are excluded.
         left_out: run folders without a usable record, to be listed.
+        published: results of others, to be shown next to the runs.
 
     Raises:
         ConfigError: ``by`` does not name a property or a configuration key of these runs.
@@ -277,6 +283,7 @@ def make_subject(
         forced=forced,
         left_out=left_out,
         merged=merged,
+        published=published,
     )
 
 
@@ -557,6 +564,15 @@ def _idle_states(record: RunRecord, serial: str) -> set[int]:
     }
 
 
+def _system(record: RunRecord) -> str:
+    """Return the label if the command has one, else the hosts and the models of the drives."""
+    if any(word.lstrip("+").startswith("label=") for word in record.command):
+        return record.label
+    models = [each.facts.model for each in record.controllers if each.facts.model]
+    hosts = list(dict.fromkeys(host.facts.name for host in record.hosts))
+    return ", ".join([names_text(hosts), *dict.fromkeys(models)])
+
+
 def _firmware(record: RunRecord) -> str:
     before = [controller.before for controller in record.controllers]
     found = [state.firmware for state in before if state is not None and state.firmware]
@@ -569,5 +585,6 @@ ARMS: Mapping[str, Callable[[RunRecord], str]] = {
     "power_state": _power_state,
     "loader": lambda record: record.workload.loader,
     "firmware": _firmware,
+    "system": _system,
 }
 """The properties that can define the arms, in addition to configuration keys."""

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from tests.loaders.dlio.job import make_training
 from tests.records import Scenario, run_of_facts, training_record
 from tests.training import BATCH, RECORD_BYTES, epoch, facts_of, program_epoch
+from wattload.core.mlperf.formulas import samples_per_s
 from wattload.core.record.results import Check, Metric
 from wattload.loaders.dlio.output import read_output
 from wattload.results.figures import evaluated
 from wattload.results.reading import run_of
+from wattload.results.training.as_published import published_facts
 from wattload.results.training.checks import CHECKS
 from wattload.results.training.facts import (
     COMPUTE,
@@ -469,3 +471,11 @@ def test_the_outcome_has_the_lower_utilisation_and_the_edition() -> None:
     short = run_of_facts(facts_of([epoch([0.1], [0.3])]))
     assert ": no AU in epochs of one step; " in RESULTS.view.outcome([short])
     assert RESULTS.view.outcome_figures <= figures(by_program()).keys()
+
+
+def test_each_accelerator_of_a_rank_is_a_published_rank_with_a_step_list() -> None:
+    facts = facts_of([epoch([0.1, 0.1], [0.3, 0.3])], accelerators=3, steps_per_epoch=2)
+    found = published_facts(run_of_facts(facts))
+    assert found.source == "steps"
+    assert [rank.rank for rank in found.epochs[0].blocks[0].ranks] == [0, 1, 2]
+    assert samples_per_s(found, "v1.0").value == pytest.approx(3 * 2 * 7 / 0.8)

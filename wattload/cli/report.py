@@ -24,7 +24,7 @@ ENDS = {
     "png": ".png",
     "fio": ".fio",
 }
-BY = ("label", "target", "power_state", "loader", "firmware")
+BY = ("label", "target", "power_state", "loader", "firmware", "system")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

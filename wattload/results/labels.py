@@ -15,6 +15,7 @@ _UNIT_WORDS = re.compile(
     r"|per_s|fraction|count|bytes|wh|ns|s|j|w)$"
 )
 _SPELLINGS = {
+    "au": "AU",
     "cpu": "CPU",
     "gpu": "GPU",
     "dlio": "DLIO",

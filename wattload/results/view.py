@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from wattload.core.power import Channel, Scope
 from wattload.results.facts import F, Run, cached_share
+from wattload.results.published import PublishedView
 from wattload.results.quantity import percent
 from wattload.results.shapes import Chart, Shape
 
@@ -280,6 +281,7 @@ class View(Generic[F]):
         outcome: what a benchmark's rules make of the runs of an arm, without a full stop.
         outcome_figures: the figures of which the outcome has the one that counts; a terminal prints
             them only with ``--verbose``.
+        published: how published results of its kind are shown, and its own runs next to them.
     """
 
     title: str = ""
@@ -324,6 +326,7 @@ class View(Generic[F]):
     lines: Callable[[Run[F]], Mapping[str, str]] = lambda _: {}
     outcome: Callable[[Sequence[Run[F]]], str] = lambda _: ""
     outcome_figures: frozenset[str] = frozenset()
+    published: PublishedView[F] | None = None
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:

@@ -38,7 +38,7 @@ _PATHS = ("folder", "root", "dir", "path", "seed")
 def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
     """Yield the notes on one set; ``edition`` is that whose throughput its runs report."""
     found: dict[tuple[str, str], list[Pair]] = defaultdict(list)
-    for pair in (pair for run in published.runs for pair in _pairs(run, edition)):
+    for pair in (pair for run in published.runs for pair in reported_pairs(run, edition)):
         if pair.difference > pair.most:
             found[pair.rule, pair.what].append(pair)
     for pairs in found.values():
@@ -107,7 +107,7 @@ class Pair(NamedTuple):
         return {"got": self.got, "reported": self.said}
 
 
-def _pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
+def reported_pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
     """Yield the figures of a run that can be computed and are reported."""
     facts = run.facts
     found: list[tuple[str, str, float | None, float | None, float]] = []

@@ -8,6 +8,7 @@ from wattload.results.checkpoint.checks import CHECKS, OBSERVED
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
 from wattload.results.checkpoint.figures import FIGURES
 from wattload.results.checkpoint.outcome import outcome
+from wattload.results.checkpoint.published import PUBLISHED
 from wattload.results.checkpoint.submission import SUBMISSION
 from wattload.results.registry import Results
 from wattload.results.view import View
@@ -29,5 +30,5 @@ RESULTS = Results(
     checks=CHECKS,
     observed=OBSERVED,
     submission=SUBMISSION,
-    view=View(work=_work, outcome=outcome),
+    view=View(work=_work, outcome=outcome, published=PUBLISHED),
 )

@@ -12,6 +12,7 @@ from wattload.results.amplification import amplification
 from wattload.results.facts import cached_share, divided, sum_if_known
 from wattload.results.kv_cache import figures
 from wattload.results.kv_cache.facts import FILL, RESTORE, STEADY, STORE, KvFacts, Run, Times
+from wattload.results.kv_cache.published import PUBLISHED
 from wattload.results.quantity import MISSING, block_text, listed, number, percent, quantity, whole
 from wattload.results.shapes import (
     CEILING_ERROR,
@@ -466,4 +467,5 @@ VIEW = View[KvFacts](
     opening=_knee,
     closing=_closing,
     lines=_lines,
+    published=PUBLISHED,
 )

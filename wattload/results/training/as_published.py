@@ -8,7 +8,10 @@ from wattload.results.training.facts import TrainingFacts
 
 
 def published_facts(run: Run[TrainingFacts]) -> published.TrainingFacts:
-    """Return a run in the form of published ones; nothing is validated again."""
+    """Return a run in the form of published ones: each accelerator is a rank of its own.
+
+    Nothing is validated again.
+    """
     facts = run.facts
     epochs = tuple(
         published.Epoch.model_construct(
@@ -23,7 +26,8 @@ def published_facts(run: Run[TrainingFacts]) -> published.TrainingFacts:
                             first_compute_s=each.first_compute_s,
                             compute_s=each.compute_s,
                         )
-                        for rank, each in enumerate(of_ranks)
+                        for rank in range(facts.accelerators)
+                        for each in [of_ranks[rank // facts.per_rank]]
                     )
                 ),
             )

@@ -12,6 +12,7 @@ from wattload.results.shapes import Grid, Shape, Word
 from wattload.results.training.facts import Run, TrainingFacts
 from wattload.results.training.figures import au_dlio, au_nominal, compute_fraction, samples_per_s
 from wattload.results.training.outcome import UTILISATIONS, outcome
+from wattload.results.training.published import PUBLISHED
 from wattload.results.view import Limit, Shown, View, median_of_known
 
 
@@ -87,4 +88,5 @@ def training_view(title: str) -> View[TrainingFacts]:
         closing=_closing,
         outcome=outcome,
         outcome_figures=UTILISATIONS,
+        published=PUBLISHED,
     )

@@ -23,6 +23,7 @@ from wattload.results.quantity import (
 )  # fmt: skip
 from wattload.results.vector_search import figures
 from wattload.results.vector_search.facts import BUILD, FIRST_PASS, SEARCH, Run, VectorFacts
+from wattload.results.vector_search.published import PUBLISHED
 
 Arm = view.Arm[VectorFacts]
 Shown = view.Shown[VectorFacts]
@@ -252,5 +253,5 @@ VIEW = view.View[VectorFacts](
     headroom=lambda run: [factor for factor in [divided(
         run.facts.host_ceiling_queries_per_s, figures.rate(run))] if factor],
     served=_served,
-    opening=_opening, closing=_closing, lines=_lines,
+    opening=_opening, closing=_closing, lines=_lines, published=PUBLISHED,
 )  # fmt: skip
