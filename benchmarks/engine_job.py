@@ -24,7 +24,8 @@ class Job(Task):
 
     Files of a backend without a disk are only names, of ``nominal_bytes`` each; a block device is
     the only one of ``files``. With ``is_verified`` every block is compared with a stamp and its
-    sum. With ``readings_s`` progress is read every so many seconds.
+    sum. Without ``seconds`` each block is moved once, and a file is closed after its last one. With
+    ``readings_s`` progress is read every so many seconds.
     """
 
     backend: str = "auto"
@@ -54,7 +55,7 @@ class Job(Task):
             extents=[Extent(path, 0, size) for path, size in zip(self.files, sizes, strict=True)],
             block_bytes=self.block_bytes,
             depth=self.depth,
-            duration_s=self.seconds,
+            duration_s=self.seconds or None,
             allocation=Allocation.OVERWRITE,
             fsync=self.kind is IOKind.WRITE,
             stamps=Stamps(0, 0) if self.is_verified else None,
