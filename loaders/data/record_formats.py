@@ -69,6 +69,8 @@ class RecordFormat(Protocol):
 
     HAS_CRC: bool
     """Whether the file stores a CRC-32 over ``checked_head`` and payload."""
+    HAS_CONSTANT_EDGES: bool
+    """Whether ``head`` and ``tail`` depend on the length of the payload alone."""
 
     def head(self, shape: tuple[int, ...], crc32: int = 0, /) -> bytes:
         """Return the bytes before the payload; their count does not depend on ``crc32``."""
@@ -109,6 +111,7 @@ class Npy:
     """
 
     HAS_CRC = False
+    HAS_CONSTANT_EDGES = False
 
     def head(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
         """Return the header of a uint8 array of that shape, as ``np.save`` writes it."""
@@ -211,6 +214,7 @@ class Npz:
     """
 
     HAS_CRC = True
+    HAS_CONSTANT_EDGES = False
 
     def head(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
         """Return the local header and the npy header of ``x``; the payload starts 64-aligned.
@@ -388,6 +392,7 @@ class Jpeg:
     """
 
     HAS_CRC = False
+    HAS_CONSTANT_EDGES = True
 
     def head(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
         """Return the start of the image and the header of the first segment."""

@@ -307,12 +307,16 @@ def slot_count(config: Config, samples: SampleSet) -> int:
 
 
 def group_files(config: Config, samples: SampleSet) -> int:
-    """Return how many files are read by one plan: as many as fill a block, and four groups or more.
+    """Return how many files are read by one plan.
 
-    A file of several blocks has a plan of its own, and so has one without a byte.
+    They fill the blocks that are in flight, and there is memory for four groups or more. A file of
+    several blocks has a plan of its own, and so has one without a byte.
     """
-    in_block = config.block_bytes // slot_size_bytes(samples) if min(samples.file_bytes) else 1
-    return max(min(in_block, slot_count(config, samples) // 4), 1)
+    slot_bytes = slot_size_bytes(samples)
+    if slot_bytes > config.block_bytes or not min(samples.file_bytes):
+        return 1
+    in_flight = config.queue_depth * config.pollers * config.block_bytes // slot_bytes
+    return max(min(in_flight, slot_count(config, samples) // 4), 1)
 
 
 def slot_size_bytes(samples: SampleSet) -> int:

@@ -39,6 +39,7 @@ from wattload.core.io import (
 )
 from wattload.core.units import NS_PER_S
 from wattload.loaders.aligned_io import aligned_buffers, direct_alignment
+from wattload.loaders.data.equal_records import EqualRecords
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import verify_file
 from wattload.loaders.direct.config import (
@@ -227,9 +228,18 @@ class _Assembly:
         self.rows_left = len(indices)
         self.payload_bytes = 0
         self.read_bytes = 0
-        self.decode_ns = 0
+        self.decode_ns = 0.0
         self.open_s = 0.0
         self.verified = VerifiedSamples()
+
+    def add(
+        self, payload_bytes: int, read_bytes: int, decode_ns: float, verified: VerifiedSamples
+    ) -> None:
+        self.rows_left -= 1
+        self.payload_bytes += payload_bytes
+        self.read_bytes += read_bytes
+        self.decode_ns += decode_ns
+        self.verified.add(verified)
 
     def finished(self) -> Batch:
         return Batch(
@@ -268,6 +278,7 @@ class Pass:
     ``fetch`` begins to read the files of a group into one and calls back, on any other thread, when
     they have been read or one has failed. The callback decodes them and begins the next group. With
     ``held``, the files' bytes by sample, those are decoded instead of the content of the slots.
+    With ``equal`` a group is decoded in one call.
 
     Beyond the group that is read now, at most ``queued_bytes`` are requested, and at least one
     group: enough to keep the reader's queue full across the border between two of them. Beyond
@@ -284,9 +295,11 @@ class Pass:
         *,
         queued_bytes: int,
         held: Sequence[NDArray[np.uint8]] | None = None,
+        equal: EqualRecords | None = None,
     ) -> None:
         self._samples = samples
         self._layout = record_format(samples.record_format)
+        self._equal = equal
         self._size = samples.batch_samples
         self._order = order[: len(order) // self._size * self._size]
         self._tensors = tensors
@@ -382,9 +395,10 @@ class Pass:
         self._advance()
         try:
             open_s = ticket.result().open_s / len(group.rows)
-            for row, slot in zip(group.rows, group.slots, strict=False):
-                content = slot if self._held is None else self._held[row.index]
-                self._decode(row, content[: self._samples.file_bytes[row.index]], open_s)
+            with self._changed:
+                for row in group.rows:
+                    row.assembly.open_s += open_s
+            self._decode_group(group)
         except BaseException as error:  # raised in batches()
             failure = error
         self._settle(group.slots, failure)
@@ -398,7 +412,25 @@ class Pass:
                 self._stopped = True
             self._changed.notify_all()
 
-    def _decode(self, row: _Row, raw: NDArray[np.uint8], open_s: float) -> None:
+    def _decode_group(self, group: _Group) -> None:
+        rows, sizes = group.rows, self._samples.file_bytes
+        slots = group.slots if self._held is None else [self._held[row.index] for row in rows]
+        files = [slot[: sizes[row.index]] for row, slot in zip(rows, slots, strict=False)]
+        if self._equal is None:
+            for row, file in zip(rows, files, strict=True):
+                self._decode(row, file)
+            return
+        compared, decode_ns = self._equal.take(
+            [row.index for row in rows], files, [row.assembly.tensor[row.number] for row in rows]
+        )
+        for row, file, verified in zip(rows, files, compared, strict=True):
+            if verified is None:
+                self._decode(row, file)
+                continue
+            with self._changed:
+                row.assembly.add(self._equal.payload_bytes, len(file), decode_ns, verified)
+
+    def _decode(self, row: _Row, raw: NDArray[np.uint8]) -> None:
         samples, assembly = self._samples, row.assembly
         name = str(samples.paths[row.index])
         start_ns = time.monotonic_ns()
@@ -407,14 +439,7 @@ class Pass:
         decode_ns = time.monotonic_ns() - start_ns
         verified = verify_file(samples, row.index, raw, payload)
         with self._changed:
-            assembly.rows_left -= 1
-            assembly.payload_bytes += len(payload)
-            assembly.read_bytes += len(raw)
-            assembly.decode_ns += decode_ns
-            assembly.open_s += open_s
-            assembly.verified.add(verified)
-            if not assembly.rows_left:
-                self._changed.notify_all()
+            assembly.add(len(payload), len(raw), decode_ns, verified)
 
 
 class DirectSampleLoader:
@@ -425,6 +450,7 @@ class DirectSampleLoader:
         self._samples = samples
         self._on_read = on_read
         self._pass: Pass | None = None
+        self._equal = EqualRecords(samples) if EqualRecords.fit(samples) else None
         self._held: list[NDArray[np.uint8]] | None = None
         if samples.in_memory:
             self._held = [np.fromfile(path, dtype=np.uint8) for path in samples.paths]
@@ -469,6 +495,7 @@ class DirectSampleLoader:
             self._fetch,
             queued_bytes=self._queued_bytes,
             held=self._held,
+            equal=self._equal,
         )
         return self._pass.batches()
 

@@ -15,7 +15,15 @@ from threading import RLock
 from typing import Any
 
 SOURCES = Path(__file__).with_name("src")
-FILES = ("histogram.h", "wattload_engine.h", "stamps.h", "crc32.h", "vectors.h", "search.h")
+FILES = (
+    "histogram.h",
+    "wattload_engine.h",
+    "stamps.h",
+    "crc32.h",
+    "records.h",
+    "vectors.h",
+    "search.h",
+)
 """The interface, and what it includes."""
 
 _SCALARS: dict[str, Any] = {

@@ -1,0 +1,85 @@
+"""Record files of one size: several taken apart, compared and copied in one call of the library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.io import VerifiedSamples
+from wattload.core.units import NS_PER_S
+from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.verification import record_identity
+from wattload.loaders.engine import library
+from wattload.loaders.engine.header import array_of, struct
+from wattload.loaders.samples import SampleSet
+
+
+class EqualRecords:
+    """Copies the payloads of files into rows, and compares them if the files are sealed."""
+
+    def __init__(self, samples: SampleSet) -> None:
+        layout = record_format(samples.record_format)
+        around = len(layout.head((1,))) + len(layout.tail((1,)))
+        self.payload_bytes = samples.file_bytes[0] - around
+        self._head = layout.head((self.payload_bytes,))
+        self._tail = layout.tail((self.payload_bytes,))
+        nonce = samples.nonce
+        self._words = [
+            0 if nonce is None else record_identity(nonce, path.name).word for path in samples.paths
+        ]
+        self._layout = struct("wl_record_layout")(
+            is_sealed=nonce is not None,
+            head=ctypes.cast(ctypes.c_char_p(self._head), ctypes.c_void_p),
+            tail=ctypes.cast(ctypes.c_char_p(self._tail), ctypes.c_void_p),
+            head_bytes=len(self._head),
+            tail_bytes=len(self._tail),
+            file_bytes=samples.file_bytes[0],
+            row_bytes=samples.resize_bytes,
+            nonce=nonce or 0,
+        )
+
+    @staticmethod
+    def fit(samples: SampleSet) -> bool:
+        """Return whether the files have one size, and the same bytes around their payloads."""
+        layout = record_format(samples.record_format)
+        around = len(layout.head((1,))) + len(layout.tail((1,)))
+        sizes = set(samples.file_bytes)
+        return layout.HAS_CONSTANT_EDGES and len(sizes) == 1 and max(sizes) > around
+
+    def take(
+        self,
+        indices: Sequence[int],
+        files: Sequence[NDArray[np.uint8]],
+        rows: Sequence[NDArray[np.uint8]],
+    ) -> tuple[Sequence[VerifiedSamples | None], float]:
+        """Take samples' files, each in contiguous memory, into rows of ``resize_bytes``.
+
+        Returns what was compared of each file, ``None`` where it begins or ends with other bytes
+        than ours and nothing was done, and the decoding time of one file in ns, on average.
+        """
+        records = array_of(
+            "wl_record",
+            (
+                (file.ctypes.data, row.ctypes.data, self._words[index], 0, 0)
+                for index, file, row in zip(indices, files, rows, strict=True)
+            ),
+        )
+        times = struct("wl_record_times")()
+        library.load().wl_records_take(
+            ctypes.byref(self._layout), records, len(records), ctypes.byref(times)
+        )
+        cpu_s = times.compare_cpu_ns / NS_PER_S / len(records)
+        compared = [
+            None
+            if record.is_other
+            else VerifiedSamples(
+                verified_bytes=self._layout.file_bytes if self._layout.is_sealed else 0,
+                bad_blocks={index: record.bad_blocks} if record.bad_blocks else {},
+                cpu_s=cpu_s,
+            )
+            for index, record in zip(indices, records, strict=True)
+        ]
+        return compared, times.decode_ns / len(records)
