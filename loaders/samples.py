@@ -132,13 +132,14 @@ class Training:
 
     ``orders[accelerator]`` are the samples that an accelerator loads in each of ``epochs``, in
     order and in whole batches, the same number for each. ``step_s`` is the computation time of one
-    step of the ``model``. ``record_mean_bytes`` and ``record_stdev_bytes`` describe the records to
-    programs that need them.
+    step of the ``model`` on the emulated ``accelerator``. ``record_mean_bytes`` and
+    ``record_stdev_bytes`` describe the records to programs that need them.
     """
 
     samples: SampleSet
     orders: Sequence[Sequence[int]]
     model: str
+    accelerator: str
     step_s: float
     record_mean_bytes: float
     record_stdev_bytes: float

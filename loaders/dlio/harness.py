@@ -52,7 +52,6 @@ COMMAND = "command.txt"
 COUNTED = "WATTLOAD_DLIO_COUNTED"
 """The variable with a file that gets one byte when DLIO's first block may begin, and one when the
 counts of a block have been read. It is locked as long as we live; see ``held``."""
-_WORKLOAD = "wattload"
 _SETTINGS = {
     # Without a launcher Open MPI 4 starts a daemon, and fails on hosts without ssh.
     "OMPI_MCA_ess_singleton_isolated": "1",
@@ -93,21 +92,24 @@ def train(
 ) -> TrainingResult:
     """Run one DLIO process per accelerator; their raw output stays in ``folder``.
 
-    There are ``command.txt``, ``config/``, ``stdout.log``, ``stderr.log``, Hydra's own files,
-    ``output/`` with DLIO's and, with our reader, ``reads.jsonl``.
+    There are ``command.txt``, ``config/``, ``stdout.log``, ``stderr.log``, ``output/`` with the
+    files of DLIO and Hydra, as MLPerf Storage publishes them, and, with our reader,
+    ``reads.jsonl``.
 
     Raises:
         OSError: the folder can't be created, or its file system has no symbolic links.
         RunError: the program failed, or its output can't be read.
     """
-    command = command_line(training.accelerators)
+    # As in MLPerf's results, the job's name says the accelerator. DLIO itself has a unet3d_h100.
+    job = re.sub("[^A-Za-z0-9]+", "_", f"wattload_{training.model}_{training.accelerator}")
+    command = command_line(job, training.accelerators)
     with ExitStack() as held:
         run = held.enter_context(open_folder(folder.parent))
         own = held.enter_context(run.make(folder.name))
         data = held.enter_context(data_folder(folder, training))
         with own.make("config") as outer, outer.make("workload") as inner:
             settings = workload_settings(config, training, data)
-            inner.write(f"{_WORKLOAD}.yaml", json.dumps(settings, indent=2) + "\n")
+            inner.write(f"{job}.yaml", json.dumps(settings, indent=2) + "\n")
         own.write(COMMAND, shlex.join(command) + "\n")
         counted = held.enter_context((data / "counted").open("wb", buffering=0))
         fcntl.flock(counted, fcntl.LOCK_EX)
@@ -213,10 +215,11 @@ def _monotonic_ns(stamp: str) -> int:
     return time.monotonic_ns() - round((time.time() - written_s) * NS_PER_S)
 
 
-def command_line(accelerators: int) -> list[str]:
-    """Return DLIO's command line; it runs in the folder of its output, with relative paths.
+def command_line(job: str, accelerators: int) -> list[str]:
+    """Return DLIO's command line for the configuration of that name.
 
-    ``-P`` keeps that folder out of the module path. mpi4py ends all ranks when one has failed.
+    It runs in the folder of its output, with relative paths. ``-P`` keeps that folder out of the
+    module path. mpi4py ends all ranks when one has failed.
     """
     launcher = [mpirun(), "-n", str(accelerators)] if accelerators > 1 else []
     return [
@@ -226,8 +229,8 @@ def command_line(accelerators: int) -> list[str]:
         *("-m", "mpi4py"),
         *("-m", "wattload.loaders.dlio.held"),
         "--config-dir=config",
-        f"workload={_WORKLOAD}",
-        "hydra.run.dir=hydra",
+        f"workload={job}",
+        f"hydra.run.dir={OUTPUT}",
     ]
 
 

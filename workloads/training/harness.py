@@ -232,6 +232,7 @@ def _trainings(
                 for accelerator in range(job.division.accelerators)
             ],
             model=job.config.model,
+            accelerator=job.accelerator,
             step_s=job.step_s,
             record_mean_bytes=distribution.mean_bytes,
             record_stdev_bytes=distribution.stdev_bytes,
@@ -255,9 +256,8 @@ def _run(
     try:
         for number, training in enumerate(trainings, 1):
             cold.before_epoch()
-            results.append(
-                loader.train(training, folder / f"call{number}", lambda: context.phase(PHASE))
-            )
+            own = folder / (f"epoch{number}" if training.epochs == 1 else "epochs")
+            results.append(loader.train(training, own, lambda: context.phase(PHASE)))
     finally:
         context.progress.end()
     return results

@@ -55,6 +55,7 @@ def make_training(
         samples=samples,
         orders=[order[start : start + shard] for start in range(0, FILES, shard)],
         model="unet3d",
+        accelerator="h100",
         step_s=step_s,
         record_mean_bytes=rows * 1000,
         record_stdev_bytes=0,

@@ -137,8 +137,8 @@ def test_its_configuration_is_the_job(tmp_path: Path) -> None:
 
 def test_one_process_needs_no_launcher() -> None:
     program = ["-P", "-m", "mpi4py", "-m", "wattload.loaders.dlio.held"]
-    assert command_line(1)[:6] == [sys.executable, *program]
-    assert command_line(2)[1:4] == ["-n", "2", sys.executable]
+    assert command_line("job", 1)[:6] == [sys.executable, *program]
+    assert command_line("job", 2)[1:4] == ["-n", "2", sys.executable]
 
 
 def test_our_process_never_imports_the_program(tmp_path: Path) -> None:

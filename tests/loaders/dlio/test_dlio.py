@@ -188,7 +188,7 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Si
     with subprocess.Popen([*command, *arguments], stderr=subprocess.DEVNULL, cwd=root) as run:
         try:
             give_up_s = time.monotonic() + 90
-            while not list(tmp_path.glob("runs/*/dlio/call1/output/dlio.log")):
+            while not list(tmp_path.glob("runs/*/dlio/epoch1/output/dlio.log")):
                 assert run.poll() is None
                 assert time.monotonic() < give_up_s
                 time.sleep(0.05)

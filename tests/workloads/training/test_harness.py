@@ -251,7 +251,7 @@ def test_dlio_itself_runs_the_whole_workload(
     assert check(outcome, "files_verified").verdict == "pass"
     assert check(outcome, "harness_bytes").verdict == ("pass" if reader == "wattload" else "warn")
     assert value(outcome, "harness_ceiling_bytes_per_s")
-    last = "call2" if cold_epochs else "call1"
+    last = "epoch2" if cold_epochs else "epochs"
     assert (context.output_folder("dlio") / last / "output" / "summary.json").exists()
     assert len(context.timed("read")) == EPOCHS
 

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from statistics import fmean
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -140,6 +141,34 @@ def published_run(
         facts=facts,
         sources=tuple(folder.sources),
     )
+
+
+def joined_epochs(calls: Sequence[PublishedRun]) -> PublishedRun:
+    """Return the run of which calls of DLIO each made some epochs, in the order of their starts."""
+    calls = sorted(calls, key=lambda call: call.started_s or 0.0)
+    facts = [call.facts for call in calls if isinstance(call.facts, TrainingFacts)]
+    reports = [each.reported for each in facts if each.reported is not None]
+    reported = ReportedTraining(
+        au=tuple(value for each in reports for value in each.au),
+        au_mean=_mean([each.au_mean for each in reports]),
+        samples_per_s=tuple(value for each in reports for value in each.samples_per_s),
+        samples_per_s_mean=_mean([each.samples_per_s_mean for each in reports]),
+        nominal_bytes_per_s=_mean([each.nominal_bytes_per_s for each in reports]),
+    )
+    epochs = tuple(epoch for each in facts for epoch in each.epochs)
+    return calls[0].model_copy(
+        update={
+            "name": "epochs",
+            "ended_s": calls[-1].ended_s,
+            "facts": facts[0].model_copy(update={"epochs": epochs, "reported": reported}),
+            "sources": tuple(source for call in calls for source in call.sources),
+        }
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
 
 
 def settings_of(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:

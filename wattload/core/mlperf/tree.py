@@ -3,6 +3,7 @@
 A run is a folder with a ``summary.json``, or with other files that DLIO writes of a run. A set is
 the runs of one model and accelerator whose paths differ only from the run's own folder on, such as
 ``run3``, ``unet3d_h100_run_1`` or ``20260720_165752``; a run may have folders below that one.
+Folders ``epoch1``, ``epoch2`` and so on are one run: ``loader=dlio`` calls DLIO for each epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
 from wattload.core.mlperf.checkpoint_run import read_checkpoints
-from wattload.core.mlperf.dlio_run import UNKNOWN, read_training
+from wattload.core.mlperf.dlio_run import UNKNOWN, joined_epochs, read_training
 from wattload.core.mlperf.files import STATISTICS, SUMMARY, RunFolder, UnreadableError, Values
 from wattload.core.mlperf.kv_cache_run import read_cache
 from wattload.core.mlperf.published import (
@@ -47,9 +48,13 @@ READERS: tuple[tuple[str, Reader], ...] = (
 _MARKS = re.compile(
     rf"\d+_output\.json|(\d+_)?per_epoch_stats\.json|\w+_metadata\.json|{re.escape(STATISTICS)}"
 )
-_RUN = re.compile(r"(.*[_-])?(run|iter|trial)[_-]?\d+|\d{8}[_-]?\d{6}|\d{4}-\d\d-\d\d\D.*", re.I)
-_NOT_RESULTS = re.compile(r"(v[\d.]+_)?code(-\w+)?|datagen|datasize")
-"""Code has runs of DLIO's own tests; data sets are generated before a run."""
+_RUN = re.compile(
+    r"(.*[_-])?(run|iter|trial|epoch)[_-]?\d+|\d{8}[_-]?\d{6}|\d{4}-\d\d-\d\d\D.*", re.I
+)
+_EPOCH = re.compile(r"epoch\d+(/.*)?")
+_NOT_RESULTS = re.compile(r"(v[\d.]+_)?code(-\w+)?|datagen|datasize|dlio-ceiling")
+"""Code has runs of DLIO's own tests, data sets are generated before a run, and the ceiling of a run
+with ``loader=dlio`` reads from memory."""
 _LITTER = re.compile(r"\._.*|\.DS_Store")
 """What macOS leaves in folders."""
 _PRUNED = b"PRUNED BY STAFF\n"
@@ -212,6 +217,8 @@ def _set(
 ) -> PublishedSet:
     """Return the set of some runs; files that this copy lacks are added to ``scan.absent``."""
     runs = tuple(run for _, run in members)
+    if all(_EPOCH.fullmatch(run.name) for run in runs):
+        runs = (joined_epochs(runs),)
     files = [frozenset(map(_unstamped, folder.files)) for folder, _ in members]
     for (folder, _), own in zip(members, files, strict=True):
         lacking = sorted(frozenset[str]().union(*files) - own)

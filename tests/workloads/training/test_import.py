@@ -1,0 +1,87 @@
+"""What a run with loader=dlio leaves is a run of DLIO, from which its record's figures follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.loaders.dlio.job import needs_dlio
+from wattload.__main__ import main
+from wattload.core.errors import CHECK_FAILED
+from wattload.core.mlperf import formulas
+from wattload.core.mlperf.published import TrainingFacts
+from wattload.core.mlperf.store import read_sets
+from wattload.results.reading import read_judged, run_of
+
+pytestmark = [needs_dlio, pytest.mark.slow]
+
+LOGGED_S = 0.005
+"""DLIO's times of blocks are read after those that its rates are computed from."""
+
+
+@pytest.mark.parametrize(("cold_epochs", "accelerators"), [(True, 1), (False, 2)])
+def test_an_import_gives_the_figures_of_the_record(
+    tmp_path: Path, cold_epochs: bool, accelerators: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    words = ["workload=unet3d", "loader=dlio", "scale=demo", "power=none", "loader.workers=1"]
+    words += [f"loader.cold_epochs={cold_epochs}", f"accelerator.count={accelerators}"]
+    words += [
+        "workload.epochs=2",
+        "workload.batch_samples=2",
+        f"target.path={target}",
+        f"runs={tmp_path}/runs",
+    ]
+    assert main(["run", *words]) in {0, CHECK_FAILED}  # later epochs may come from memory
+    [run] = (tmp_path / "runs").glob("*-unet3d-*")
+    imported = tmp_path / "imported"
+    capsys.readouterr()
+    assert main(["import", str(run), f"runs={imported}", "--json"]) == 0
+    [tree] = json.loads(capsys.readouterr().out)["trees"]
+    assert tree["passed_over"] == 1  # the ceiling
+    assert tree["unread"] == tree["not_in_this_copy"] == []
+    [found], unread = read_sets([imported])
+    assert not unread
+    [theirs] = found.runs
+    assert isinstance(theirs.facts, TrainingFacts)
+    assert theirs.facts.source == "steps"
+    record = read_judged(run / "record.json").record
+    ours = run_of(record)
+    assert ours is not None
+    facts, their = ours.facts, theirs.facts
+    assert their.model == record.workload.name
+    assert their.accelerator == record.workload.accelerator
+    assert their.accelerators == accelerators == facts.accelerators
+    assert their.step_s == facts.step_s
+    assert their.batch_samples == facts.settings.batch_samples
+    assert their.record_bytes == pytest.approx(facts.settings.record_bytes, abs=1)
+    blocks = [epoch.blocks for epoch in their.epochs]
+    assert len(blocks) == 2
+    assert {rank.steps for [block] in blocks for rank in block.ranks} == {facts.steps_per_epoch}
+    for [block], epochs in zip(blocks, facts.by_epoch, strict=True):
+        assert block.ranks[0].duration_s == pytest.approx(epochs[0].duration_s, abs=LOGGED_S)
+        for rank, epoch in zip(block.ranks, epochs, strict=True):
+            assert rank.first_step_s == pytest.approx(epoch.first_step_s, abs=1e-9)
+    named = {metric.name: metric.value for metric in record.metrics}
+    # DLIO logs the times of rank 0 alone, and every rank begins and ends its block by its own.
+    spread_s = max(
+        abs(epoch.duration_s - epochs[0].duration_s)
+        for epochs in facts.by_epoch
+        for epoch in epochs
+    )
+    within = (LOGGED_S + spread_s) / min(epoch.window_s for epoch in facts.all_epochs)
+    for mine, value in (
+        ("dlio_reported_samples_per_s", formulas.samples_per_s(their, "v1.0").value),
+        ("dlio_samples_per_s", formulas.samples_per_s(their, "v2.0").value),
+        ("dlio_reported_au", formulas.au(their).value),
+        ("au_nominal", formulas.au(their).value),
+    ):
+        assert value == pytest.approx(named[mine], rel=within)
+    reported = their.reported
+    assert reported is not None
+    assert reported.au_mean == pytest.approx(named["dlio_reported_au"])
+    assert reported.samples_per_s_mean == pytest.approx(named["dlio_reported_samples_per_s"])
+    assert reported.nominal_bytes_per_s == pytest.approx(named["dlio_reported_nominal_bytes_per_s"])
