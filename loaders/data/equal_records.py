@@ -6,14 +6,13 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wattload.core.io import VerifiedSamples
 from wattload.core.units import NS_PER_S
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import record_identity
 from wattload.loaders.engine import library
-from wattload.loaders.engine.header import array_of, struct
+from wattload.loaders.engine.header import struct
 from wattload.loaders.samples import SampleSet
 
 
@@ -50,36 +49,31 @@ class EqualRecords:
         return layout.HAS_CONSTANT_EDGES and len(sizes) == 1 and max(sizes) > around
 
     def take(
-        self,
-        indices: Sequence[int],
-        files: Sequence[NDArray[np.uint8]],
-        rows: Sequence[NDArray[np.uint8]],
+        self, indices: Sequence[int], files: Sequence[int], rows: Sequence[int]
     ) -> tuple[Sequence[VerifiedSamples | None], float]:
-        """Take samples' files, each in contiguous memory, into rows of ``resize_bytes``.
+        """Take samples' files into rows of ``resize_bytes``; both are addresses of memory.
 
         Returns what was compared of each file, ``None`` where it begins or ends with other bytes
         than ours and nothing was done, and the decoding time of one file in ns, on average.
         """
-        records = array_of(
-            "wl_record",
-            (
-                (file.ctypes.data, row.ctypes.data, self._words[index], 0, 0)
-                for index, file, row in zip(indices, files, rows, strict=True)
-            ),
-        )
+        words = map(self._words.__getitem__, indices)
+        records = np.zeros((len(indices), len(struct("wl_record")._fields_)), dtype=np.uint64)
+        records[:, :3] = list(zip(files, rows, words, strict=True))
         times = struct("wl_record_times")()
         library.load().wl_records_take(
-            ctypes.byref(self._layout), records, len(records), ctypes.byref(times)
+            ctypes.byref(self._layout),
+            records.ctypes.data_as(ctypes.POINTER(struct("wl_record"))),
+            len(records),
+            ctypes.byref(times),
         )
+        verified_bytes = self._layout.file_bytes if self._layout.is_sealed else 0
         cpu_s = times.compare_cpu_ns / NS_PER_S / len(records)
         compared = [
             None
-            if record.is_other
+            if is_other
             else VerifiedSamples(
-                verified_bytes=self._layout.file_bytes if self._layout.is_sealed else 0,
-                bad_blocks={index: record.bad_blocks} if record.bad_blocks else {},
-                cpu_s=cpu_s,
+                verified_bytes=verified_bytes, bad_blocks={index: bad} if bad else {}, cpu_s=cpu_s
             )
-            for index, record in zip(indices, records, strict=True)
+            for index, (is_other, bad) in zip(indices, records[:, 3:].tolist(), strict=True)
         ]
         return compared, times.decode_ns / len(records)

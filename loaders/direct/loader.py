@@ -224,6 +224,7 @@ class _Assembly:
 
     def __init__(self, tensor: NDArray[np.uint8], indices: Sequence[int]) -> None:
         self.tensor = tensor
+        self.address = tensor.ctypes.data
         self.indices = tuple(indices)
         self.rows_left = len(indices)
         self.payload_bytes = 0
@@ -416,15 +417,15 @@ class Pass:
         rows, sizes = group.rows, self._samples.file_bytes
         slots = group.slots if self._held is None else [self._held[row.index] for row in rows]
         files = [slot[: sizes[row.index]] for row, slot in zip(rows, slots, strict=False)]
-        if self._equal is None:
-            for row, file in zip(rows, files, strict=True):
-                self._decode(row, file)
-            return
-        compared, decode_ns = self._equal.take(
-            [row.index for row in rows], files, [row.assembly.tensor[row.number] for row in rows]
-        )
+        compared: Sequence[VerifiedSamples | None] = [None] * len(rows)
+        if self._equal is not None:
+            compared, decode_ns = self._equal.take(
+                [row.index for row in rows],
+                [file.ctypes.data for file in files],
+                [row.assembly.address + row.number * self._samples.resize_bytes for row in rows],
+            )
         for row, file, verified in zip(rows, files, compared, strict=True):
-            if verified is None:
+            if self._equal is None or verified is None:
                 self._decode(row, file)
                 continue
             with self._changed:
