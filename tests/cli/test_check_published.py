@@ -33,7 +33,8 @@ def test_imported_sets_that_keep_all_rules_pass(tmp_path: Path, capsys: Captured
     out = capsys.readouterr().out
     assert "data_set_size [3]" in out
     assert "org, system, unet3d h100" not in out
-    assert "v1.0: 1 sets; its parameters are those of v1.0; their tree is called v1.0" in out
+    edition = "v1.0, Submission_guidelines.md @7f3cd4f: 1 sets; its parameters are those of v1.0"
+    assert f"{edition}; their tree is called v1.0" in out
     assert "1 sets, 5 runs: 1 fail no rule, 0 fail one" in out
 
 

@@ -1,4 +1,4 @@
-"""Printing of ``wattload check`` for published sets: findings, totals by rule, and notes."""
+"""``wattload check`` of published results: findings by set, totals by rule, and which sets fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.text import Text
 
@@ -33,26 +32,22 @@ STYLES: Mapping[Standing, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A set, the edition it was held against and why, and what was found."""
+    """A set, the edition it was held against, which edition it matches, and what was found."""
 
     published: PublishedSet
     edition: str
     reason: str
     findings: Sequence[Finding]
 
-    @property
-    def title(self) -> str:
+    def failed(self) -> str:
+        """Return the rules that the set fails."""
+        division = self.published.division
+        return ", ".join(each.rule for each in self.findings if each.fails(division))
+
+    def __str__(self) -> str:
         each = self.published
         subject = " ".join(filter(None, subject_of(each.facts)[1:]))
-        return f"{each.organisation}, {each.system}, {subject} ({each.path})"
-
-    def fails(self, finding: Finding) -> bool:
-        return finding.fails(self.published.division)
-
-    def shows(self, finding: Finding) -> bool:
-        """Whether a finding is more than a rule that is plainly kept in the set's division."""
-        allowed = ("closed", "open") if self.published.division == "open" else ("closed",)
-        return finding.standing not in allowed
+        return printable(f"{each.organisation}, {each.system}, {subject} ({each.path})")
 
 
 def has_published(paths: Sequence[Path]) -> bool:
@@ -70,57 +65,41 @@ def check_published(paths: Sequence[Path], edition: str, *, verbose: bool, as_js
     if edition not in (AUTO, *editions()):
         known = ", ".join((AUTO, *editions()))
         raise ConfigError(f"unknown edition {edition}; --edition takes {known}")
-    sets, unread = _read(paths)
+    stored = [path for path in paths if holds_published(path)]
+    sets, unread = read_sets(stored)
+    for tree in (read_tree(path) for path in paths if path not in stored):
+        sets, unread = sets + tree.sets, unread + tree.unread
     if not sets:
         raise DataError(f"found no run of MLPerf Storage in {', '.join(map(str, paths))}")
     copied = copies(sets)
-    checked = [
-        _check(each, edition, [copied[index]] if index in copied else [])
-        for index, each in enumerate(sets)
-    ]
+    checked = [_check(each, edition, copied.get(index)) for index, each in enumerate(sets)]
     if as_json:
         documents = [_document(each) for each in checked]
         print(json.dumps({"sets": documents, "unread": [each.model_dump() for each in unread]}))
     else:
         _show(checked, unread, verbose=verbose)
-    failed = any(each.fails(finding) for each in checked for finding in each.findings)
-    return CHECK_FAILED if failed else 0
+    return CHECK_FAILED if any(each.failed() for each in checked) else 0
 
 
-def _read(paths: Sequence[Path]) -> tuple[list[PublishedSet], list[Unread]]:
-    """Return the sets of folders of imported sets, and of trees as downloaded."""
-    stored, bad = read_sets(path for path in paths if holds_published(path))
-    sets, unread = list(stored), list(bad)
-    for path in paths:
-        if not holds_published(path):
-            tree = read_tree(path)
-            sets += tree.sets
-            unread += tree.unread
-    return sets, unread
-
-
-def _check(published: PublishedSet, edition: str, copied: Sequence[Finding]) -> Checked:
-    first, hint = published.runs[0], published.edition
-    name, reason = edition_of(first.facts, first.settings, hint)
-    nearest, _ = nearest_edition(first.facts, first.settings, hint)
+def _check(published: PublishedSet, edition: str, copied: Finding | None) -> Checked:
+    run, hint = published.runs[0], published.edition
+    nearest, _ = nearest_edition(run.facts, run.settings, hint)
     held = nearest if edition == AUTO else edition
-    findings = [*judge(published, editions()[held]), *notes(published, name or nearest), *copied]
-    return Checked(published, held, reason, findings)
+    findings = [*judge(published, editions()[held]), *notes(published, nearest)]
+    _, reason = edition_of(run.facts, run.settings, hint)
+    return Checked(published, held, reason, [*findings, *([copied] if copied else [])])
 
 
-def _document(checked: Checked) -> dict[str, Any]:
+def _document(checked: Checked) -> dict[str, object]:
     each = checked.published
     return {
-        "organisation": each.organisation,
-        "system": each.system,
-        "path": each.path,
-        "division": each.division,
+        **each.model_dump(mode="json", include={"organisation", "system", "path", "division"}),
         "edition": checked.edition,
         "edition_reason": checked.reason,
         "tree_edition": each.edition,
         "findings": [
-            {**finding.model_dump(mode="json"), "fails": checked.fails(finding)}
-            for finding in checked.findings
+            {**found.model_dump(mode="json"), "fails": found.fails(each.division)}
+            for found in checked.findings
         ],
     }
 
@@ -130,33 +109,34 @@ def _show(checked: Sequence[Checked], unread: Sequence[Unread], *, verbose: bool
 
     console = Console(soft_wrap=True)
     for each in checked:
-        shown = [f for f in each.findings if verbose or each.shows(f)]
+        kept = ("closed", "open") if each.published.division == "open" else ("closed",)
+        shown = [found for found in each.findings if verbose or found.standing not in kept]
         if shown:
-            console.print(Text(printable(each.title), style="bold"))
-        for finding in shown:
-            line = Text(f"  {_word(finding.standing):<12}", STYLES[finding.standing])
-            text = f"{finding.rule} [{finding.id}]: {finding.sentence}"
-            console.print(line.append(printable(text), style="not bold default"))
+            console.print(Text(str(each), style="bold"))
+        for found in shown:
+            line = Text(f"  {_word(found.standing):<12}", STYLES[found.standing])
+            text = printable(f"{found.rule} [{found.id}]: {found.sentence}")
+            console.print(line.append(text, style="not bold default"))
     for left in unread:
         console.print(Text(printable(f"left out: {left.path}: {left.reason}"), style="cyan"))
-    for text in _totals(checked):
-        console.print(Text(printable(text)))
-    failed = [each for each in checked if any(map(each.fails, each.findings))]
+    for line_ in _totals(checked):
+        console.print(Text(printable(line_)))
+    failed = [each for each in checked if each.failed()]
     for each in failed:
-        rules = ", ".join(finding.rule for finding in each.findings if each.fails(finding))
-        console.print(Text(printable(f"fails {rules}: {each.title}"), style="bold red"))
-    kept = len(checked) - len(failed)
+        console.print(Text(f"fails {each.failed()}: {each}", style="bold red"))
     runs = sum(len(each.published.runs) for each in checked)
-    console.print(f"{len(checked)} sets, {runs} runs: {kept} fail no rule, {len(failed)} fail one")
+    rest = f"{len(checked) - len(failed)} fail no rule, {len(failed)} fail one or more"
+    console.print(f"{len(checked)} sets, {runs} runs: {rest}")
 
 
 def _totals(checked: Sequence[Checked]) -> Iterator[str]:
     """Yield which editions sets were held against, and a table of sets by rule and standing."""
-    for (edition, tree, reason), count in Counter(
-        (each.edition, each.published.edition, each.reason) for each in checked
-    ).items():
-        yield f"{edition}: {count} sets; {reason}; their tree is called {tree or 'nothing known'}"
-    counts = Counter((f"{f.rule} [{f.id}]", f.standing) for each in checked for f in each.findings)
+    keys = ((each.edition, each.published.edition, each.reason) for each in checked)
+    for (edition, tree, reason), count in Counter(keys).items():
+        text = f"{edition}, {editions()[edition].text}: {count} sets; {reason}"
+        yield f"{text}; their tree is called {tree or 'nothing known'}"
+    found = ({(f"{f.rule} [{f.id}]", f.standing): 0 for f in each.findings} for each in checked)
+    counts = Counter(key for each in found for key in each)
     words: list[Standing] = [word for word in STYLES if any(key[1] == word for key in counts)]
     yield f"{'sets by rule':<50}" + "".join(f"{_word(word):>12}" for word in words)
     for rule in dict.fromkeys(rule for rule, _ in counts):

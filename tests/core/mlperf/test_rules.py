@@ -367,7 +367,7 @@ def test_sentences_have_the_figures() -> None:
     override = found(changed(V1, 3, overrides=overriding("train.seed", "1")))["overrides"]
     assert override.sentence == "run3: train.seed must not be changed."
     cached = found(loads(FAST))["loads"]
-    assert "1 of 10 loads took 2.00 s or more, others 8.00 s" in cached.sentence
+    assert "1 of 10 loads took at most 2.00 s, the median 8.00 s" in cached.sentence
     assert cached.id == "wl-loads"
 
 

@@ -103,7 +103,6 @@ class Edition(Frozen):
     steps_left_out: int = Field(ge=0)
     training: Mapping[str, TrainingModel]
     checkpoints: Mapping[str, CheckpointModel] = Field(default_factory=dict)
-    cache_options: tuple[str, ...] = ()
     rules: Mapping[str, str]
     runs: int = 5
     warm_up_runs: int = 0
@@ -121,7 +120,7 @@ class Edition(Frozen):
             job = self.training.get(facts.model)
             return None if job is None else tuple(_differing(facts, job))
         if not isinstance(facts, CheckpointFacts):
-            return () if self.cache_options else None  # with the KV cache came vectors
+            return () if "cache_options" in self.rules else None  # with it came vectors
         if (model := self.checkpoint(facts)) is None:
             return None
         ranks, is_known = facts.ranks, facts.ranks in (model.ranks, model.subset_ranks)

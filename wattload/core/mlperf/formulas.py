@@ -52,20 +52,15 @@ def rank_steps(facts: TrainingFacts) -> int | None:
     return samples // (facts.accelerators * facts.batch_samples)
 
 
-def samples_per_s_by_epoch(facts: TrainingFacts, edition: str) -> tuple[Value, ...]:
-    """Return each epoch's throughput by an edition's formula, in samples per second."""
+def samples_per_s(facts: TrainingFacts, edition: str) -> Value:
+    """Return the throughput by an edition's formula, in samples per second."""
     left_out = editions()[edition].steps_left_out
 
     def rate(block: RankBlock, steps: int) -> float:
         seconds = _window_s(block) if left_out else block.duration_s
         return (steps - left_out) / seconds * _batch(facts) * facts.accelerators
 
-    return _by_epoch(facts, rate)
-
-
-def samples_per_s(facts: TrainingFacts, edition: str) -> Value:
-    """Return the throughput by an edition's formula, in samples per second."""
-    return _mean(samples_per_s_by_epoch(facts, edition))
+    return _mean_of_epochs(facts, rate)
 
 
 def whole_block_samples_per_s(facts: TrainingFacts) -> Value:
@@ -74,19 +69,14 @@ def whole_block_samples_per_s(facts: TrainingFacts) -> Value:
     return samples_per_s(facts, whole)
 
 
-def au_by_epoch(facts: TrainingFacts) -> tuple[Value, ...]:
-    """Return each epoch's AU in [0, 1], by the formula of all editions."""
-    return _by_epoch(facts, _au_of_block)
-
-
 def au(facts: TrainingFacts) -> Value:
     """Return the AU in [0, 1], by the formula of all editions."""
-    return _mean(au_by_epoch(facts))
+    return _mean_of_epochs(facts, _au_of_block)
 
 
 def au_with_first_step(facts: TrainingFacts) -> Value:
     """Return the AU with the first step: all computation over the whole block."""
-    return _mean(_by_epoch(facts, lambda block, _: _listed(block.compute_s) / block.duration_s))
+    return _mean_of_epochs(facts, lambda block, _: _listed(block.compute_s) / block.duration_s)
 
 
 def au_nominal(facts: TrainingFacts) -> Value:
@@ -97,7 +87,7 @@ def au_nominal(facts: TrainingFacts) -> Value:
     if facts.step_s is None:
         return Value(None, "its step time is unknown")
     step_s = facts.step_s
-    return _mean(_by_epoch(facts, lambda block, steps: steps * step_s / block.duration_s))
+    return _mean_of_epochs(facts, lambda block, steps: steps * step_s / block.duration_s)
 
 
 def _au_of_block(block: RankBlock, _: int = 0) -> float:
@@ -106,36 +96,28 @@ def _au_of_block(block: RankBlock, _: int = 0) -> float:
     return compute_s / _window_s(block) if compute_s else 0.0
 
 
-def _by_epoch(facts: TrainingFacts, of: Callable[[RankBlock, int], float]) -> tuple[Value, ...]:
-    return tuple(_of_epoch(facts, epoch, of) for epoch in facts.epochs)
-
-
-def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int], float]) -> Value:
-    """Return the mean over the known ranks, each of its blocks weighted by their steps."""
-    by_rank: dict[int, list[tuple[float, int]]] = {}
+def _mean_of_epochs(facts: TrainingFacts, of: Callable[[RankBlock, int], float]) -> Value:
+    if not facts.epochs:
+        return Value(None, "its epochs are unknown")
     try:
-        for block in epoch.blocks:
-            for rank in block.ranks:
-                steps = rank.steps or _steps(facts, epoch)
-                by_rank.setdefault(rank.rank, []).append((of(rank, steps), steps))
-        if not by_rank:
-            return Value(None, "the times of its blocks are unknown")
-        return Value(
-            fmean(
-                sum(value * steps for value, steps in blocks) / sum(steps for _, steps in blocks)
-                for blocks in by_rank.values()
-            )
-        )
+        return Value(fmean(_of_epoch(facts, epoch, of) for epoch in facts.epochs))
     except _UnknownError as unknown:
         return Value(None, str(unknown))
 
 
-def _mean(values: Sequence[Value]) -> Value:
-    known = [each.value for each in values if each.value is not None]
-    if len(known) < len(values) or not known:
-        missing = (each.reason for each in values if each.value is None)
-        return Value(None, next(missing, "its epochs are unknown"))
-    return Value(fmean(known))
+def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int], float]) -> float:
+    """Return the mean over the known ranks, each of its blocks weighted by their steps."""
+    by_rank: dict[int, list[tuple[float, int]]] = {}
+    for block in epoch.blocks:
+        for rank in block.ranks:
+            steps = rank.steps or _steps(facts, epoch)
+            by_rank.setdefault(rank.rank, []).append((of(rank, steps), steps))
+    if not by_rank:
+        raise _UnknownError("the times of its blocks are unknown")
+    return fmean(
+        sum(value * steps for value, steps in blocks) / sum(steps for _, steps in blocks)
+        for blocks in by_rank.values()
+    )
 
 
 def _steps(facts: TrainingFacts, epoch: Epoch) -> int:

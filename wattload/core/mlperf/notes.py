@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from wattload.core.mlperf import formulas
 from wattload.core.mlperf.published import (
+    AnyFacts,
     CacheFacts,
     CheckpointFacts,
     PublishedRun,
@@ -32,27 +33,28 @@ FAR_FASTER = 0.5
 """A load in less than this share of the median of its siblings' times is far faster."""
 LEAST_RECALL = 0.9
 
-_PATHS = ("folder", "root", "dir", "path", "seed")
+_OWN = ("folder", "root", "dir", "path", "seed")
 
 
 def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
     """Yield the notes on one set; ``edition`` is that whose throughput its runs report."""
-    found: dict[tuple[str, str], list[Pair]] = defaultdict(list)
-    for pair in (pair for run in published.runs for pair in reported_pairs(run, edition)):
-        if pair.difference > pair.most:
-            found[pair.rule, pair.what].append(pair)
-    for pairs in found.values():
-        worst = max(pairs, key=lambda pair: pair.difference)
-        yield _note(worst.rule, f"{worst.sentence} Such runs: {len(pairs)}.", worst.figures)
-    yield from _report(published)
-    yield from _settings(published.runs)
+    found: dict[str, list[Pair]] = defaultdict(list)
     for run in published.runs:
+        for pair in reported_pairs(run, edition):
+            if pair.difference > pair.most:
+                found[pair.what].append(pair)
         yield from _loads(run)
         recall = run.facts.recall if isinstance(run.facts, VectorFacts) else None
         if recall is not None and recall < LEAST_RECALL:
-            yield _note(
-                "low_recall", f"{run.name}: the recall is {recall:.4f}.", {"recall": recall}
-            )
+            text = f"{run.name}: the recall is {recall:.4f}."
+            yield _note("low_recall", text, {"recall": recall})
+    for pairs in found.values():
+        worst = max(pairs, key=lambda pair: pair.difference)
+        figures = {"got": worst.got, "reported": worst.said}
+        yield _note(worst.rule, f"{worst.sentence} Such runs: {len(pairs)}.", figures)
+    yield from _report(published)
+    if published.facts.kind == "training":
+        yield from _settings(published.runs)
 
 
 def copies(sets: Sequence[PublishedSet]) -> Mapping[int, Finding]:
@@ -84,7 +86,7 @@ def _durations(run: PublishedRun) -> tuple[float, ...]:
 
 
 class Pair(NamedTuple):
-    """A figure computed here, and as reported; they may differ by a share of ``most``."""
+    """A figure of a run computed here, and as reported; they may differ by a share of ``most``."""
 
     rule: str
     run: str
@@ -102,33 +104,28 @@ class Pair(NamedTuple):
         times = f"{self.got / self.said:.4f} times " if self.said else ""
         return f"{self.run}: {self.what} is {self.got:.6g}, {times}the reported {self.said:.6g}."
 
-    @property
-    def figures(self) -> Figures:
-        return {"got": self.got, "reported": self.said}
-
 
 def reported_pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
     """Yield the figures of a run that can be computed and are reported."""
-    facts = run.facts
-    found: list[tuple[str, str, float | None, float | None, float]] = []
+    for rule, what, got, said, most in _figures(run.facts, edition):
+        if got is not None and said is not None:
+            yield Pair(rule, run.name, what, got, said, most)
+
+
+def _figures(
+    facts: AnyFacts, edition: str
+) -> Iterator[tuple[str, str, float | None, float | None, float]]:
+    rule = "recomputed"
     if isinstance(facts, TrainingFacts) and facts.reported:
         said, most = facts.reported, TOLERANCE.get(facts.source, SAME)
-        samples, au = said.samples_per_s_mean, said.au_mean
-        nominal = samples and facts.record_bytes and samples * facts.record_bytes
+        samples, au, all_samples = said.samples_per_s_mean, said.au_mean, said.samples_per_s
         rate = formulas.samples_per_s(facts, edition).value
-        found = [
-            ("recomputed", f"samples/s from {facts.source}", rate, samples, most),
-            ("recomputed", f"AU from {facts.source}", formulas.au(facts).value, au, most),
-            (
-                "summary",
-                "the mean of its epochs' samples/s",
-                _mean(said.samples_per_s),
-                samples,
-                SAME,
-            ),
-            ("summary", "the mean of its epochs' AU", _mean(said.au), au, SAME),
-            ("summary", "its samples/s x record bytes", nominal, said.nominal_bytes_per_s, SAME),
-        ]
+        yield rule, f"samples/s from {facts.source}", rate, samples, most
+        yield rule, f"AU from {facts.source}", formulas.au(facts).value, au, most
+        yield "summary", "the mean of its epochs' samples/s", _mean(all_samples), samples, SAME
+        yield "summary", "the mean of its epochs' AU", _mean(said.au), au, SAME
+        nominal = samples and facts.record_bytes and samples * facts.record_bytes
+        yield "summary", "its samples/s x record bytes", nominal, said.nominal_bytes_per_s, SAME
     elif isinstance(facts, CheckpointFacts):
         for what, done, reported in (
             ("written", facts.writes, facts.reported_writes),
@@ -136,18 +133,19 @@ def reported_pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
         ):
             rate = formulas.mean_checkpoint_bytes_per_s(facts, done).value
             said_rate = reported.bytes_per_s if reported else None
-            found.append(("recomputed", f"the mean rate {what} in B/s", rate, said_rate, SAME))
+            yield rule, f"the mean rate {what} in B/s", rate, said_rate, SAME
     elif isinstance(facts, CacheFacts):
-        for option in facts.options:
-            what = f"option {option.option}'s rate read in B/s"
-            rate = formulas.cache_per_s(facts, option, formulas.storage_read_bytes).value
-            found.append(("recomputed", what, rate, option.read_bytes_per_s, SAME))
+        for each in facts.options:
+            rate = formulas.cache_per_s(facts, each, formulas.storage_read_bytes).value
+            yield (
+                rule,
+                f"option {each.option}'s rate read in B/s",
+                rate,
+                each.read_bytes_per_s,
+                SAME,
+            )
     elif isinstance(facts, VectorFacts) and facts.queries is not None and facts.seconds:
-        rate = facts.queries / facts.seconds
-        found = [("recomputed", "queries/s", rate, facts.queries_per_s, SAME)]
-    for rule, what, got, reported_, most_ in found:
-        if got is not None and reported_ is not None:
-            yield Pair(rule, run.name, what, got, reported_, most_)
+        yield rule, "queries/s", facts.queries / facts.seconds, facts.queries_per_s, SAME
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -176,50 +174,38 @@ def _report(published: PublishedSet) -> Iterator[Finding]:
 
 def _settings(runs: Sequence[PublishedRun]) -> Iterator[Finding]:
     """Yield a note on parameters that differ between the runs of a set, paths and seeds apart."""
-    values: dict[str, set[object]] = defaultdict(set)
-    for run in runs:
-        facts = run.facts
-        counts = {"hosts": len(run.hosts), "file count": getattr(facts, "file_count", None)}
-        counts["accelerators"] = getattr(facts, "accelerators", None)
-        for name in {name for each in runs for name in each.settings}:
-            if not name.endswith(_PATHS) and not name.startswith(("hydra", "output")):
-                values[name].add(run.settings.get(name))
-        for name, count in counts.items():
-            values[name].add(count)
+    names = {name for run in runs for name in run.settings if not name.endswith(_OWN)}
+    values = {name: {str(run.settings.get(name)) for run in runs} for name in names}
+    for name in ("file_count", "accelerators"):
+        values[name] = {str(getattr(run.facts, name, None)) for run in runs}
+    values["hosts"] = {str(len(run.hosts)) for run in runs}
     differing = {name: found for name, found in sorted(values.items()) if len(found) > 1}
-    if differing and runs[0].facts.kind == "training":
-        listed = ", ".join(
-            f"{name} {' and '.join(sorted(map(str, found)))}" for name, found in differing.items()
-        )
-        yield _note("settings", f"Its runs differ in {listed}.", {"count": len(differing)})
+    if differing:
+        listed = (f"{name} {' and '.join(sorted(found))}" for name, found in differing.items())
+        text = f"Its runs differ in {', '.join(listed)}."
+        yield _note("settings", text, {"count": len(differing)})
 
 
 def _loads(run: PublishedRun) -> Iterator[Finding]:
     """Yield a note on loads far faster than their siblings that a local device did not move."""
     facts = run.facts
-    if not isinstance(facts, CheckpointFacts) or not facts.reads:
+    if not isinstance(facts, CheckpointFacts) or not facts.reads or not facts.checkpoint_bytes:
         return
-    seconds = [max(each.seconds) for each in facts.reads]
-    usual_s = median(seconds)
-    fast = [
-        each
-        for each, own_s in zip(facts.reads, seconds, strict=True)
-        if own_s < FAR_FASTER * usual_s
-    ]
-    if not fast or facts.checkpoint_bytes is None:
-        return
-    sentence = (
-        f"{run.name}: {len(fast)} of {len(seconds)} loads took {min(seconds):.2f} s or more, "
-    )
-    sentence += f"others {usual_s:.2f} s"
+    usual_s = median(max(each.seconds) for each in facts.reads)
+    fast = [each for each in facts.reads if max(each.seconds) < FAR_FASTER * usual_s]
     moved = [each.device_bytes for each in fast if each.device_bytes is not None]
+    if not fast or (moved and min(moved) >= facts.checkpoint_bytes):
+        return
+    longest_s = max(max(each.seconds) for each in fast)
+    counts = f"{run.name}: {len(fast)} of {len(facts.reads)} loads took at most {longest_s:.2f} s"
+    text = f"{counts}, the median {usual_s:.2f} s"
     if not moved:
-        reason = "no count of local devices"
-        yield _note("loads", f"{sentence}. Not checked: {reason}.", {}, "not_checked")
-    elif min(moved) < facts.checkpoint_bytes:
-        sizes = f"{format_bytes(min(moved))} of {format_bytes(facts.checkpoint_bytes)}"
-        figures = {"fast": len(fast), "device_bytes": min(moved), "asked": facts.checkpoint_bytes}
-        yield _note("loads", f"{sentence}; local devices moved {sizes}.", figures)
+        text += ". Not checked: no count of local devices."
+        yield _note("loads", text, {"fast": len(fast)}, "not_checked")
+        return
+    sizes = f"{format_bytes(min(moved))} of {format_bytes(facts.checkpoint_bytes)}"
+    figures = {"fast": len(fast), "device_bytes": min(moved), "asked": facts.checkpoint_bytes}
+    yield _note("loads", f"{text}; local devices moved {sizes}.", figures)
 
 
 def _note(rule: str, sentence: str, figures: Figures, standing: Standing = "note") -> Finding:

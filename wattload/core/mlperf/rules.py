@@ -25,12 +25,14 @@ from wattload.core.mlperf.edition import (
     core_config,
 )
 from wattload.core.mlperf.published import (
+    CacheFacts,
     CheckpointFacts,
     Division,
     Kind,
     PublishedRun,
     PublishedSet,
     TrainingFacts,
+    VectorFacts,
 )
 from wattload.core.units import format_bytes, format_percent
 
@@ -40,21 +42,17 @@ MEMORY_FACTOR = 5
 """Minimum size of a training data set, as a multiple of the hosts' memory."""
 MEMORY_ROUNDING = 0.003
 """The share that a data set lacks at most if hosts of 250 GiB were declared in whole GiB."""
-CHECKPOINT_MEMORY_FACTOR = 3
-"""If a client's data is at least this multiple of its memory, caches need not be dropped."""
 RUN_SPREAD = 0.05
 """Maximum deviation of each run from the mean."""
-CHECKPOINT_COUNT = 10
-"""Number of checkpoints written and then read."""
-CHECKPOINT_INTERVAL_S = 5.0
-"""Seconds between two checkpoints, ``time_between_checkpoints``; fixed in CLOSED."""
-RANKS_PER_HOST = 4
-"""Each host must run more processes of a checkpoint than this."""
-READ_START_S = 30.0
-"""A command that reads must start within this time after the one that wrote."""
-CACHE_TRIALS = 3
-"""Trials of each option of the KV cache."""
-CLOSED_INDEXES = frozenset({"DISKANN", "HNSW", "AISAQ"})
+CHECKPOINT_COUNT, CHECKPOINT_INTERVAL_S = 10, 5.0
+"""Number of checkpoints written and then read; ``time_between_checkpoints``, fixed in CLOSED."""
+CHECKPOINT_MEMORY_FACTOR = 3
+"""If a client's data is at least this multiple of its memory, caches need not be dropped."""
+LEAST_RANKS_PER_HOST, READ_START_S = 5, 30.0
+"""Of checkpoints; a command that only reads starts within this time after the one that wrote."""
+CACHE_OPTIONS, CACHE_TRIALS = "1, 2, 3", 3
+"""The options of the KV cache, and the trials of each."""
+CLOSED_INDEXES = ("DISKANN", "HNSW", "AISAQ")
 """The indexes of Milvus in CLOSED."""
 
 Standing = Literal["closed", "open", "warning", "invalid", "not_checked", "note"]
@@ -141,13 +139,18 @@ class DataSetRule:
 def same(what: str, got: object, required: object, otherwise: Standing = "invalid") -> Answer:
     if got is None:
         raise UnknownError(f"{what[0].lower()}{what[1:]} is unknown")
-    figures = {
-        name: value if isinstance(value, int | float | str) else str(value)
-        for name, value in (("got", got), ("asked", required))
-    }
-    if got == required:
-        return "closed", f"{what} is {got}.", figures
-    return otherwise, f"{what} is {got}; the rules require {required}.", figures
+    is_same, figures = got == required, {"got": _figure(got), "asked": _figure(required)}
+    rest = "" if is_same else f"; the rules require {required}"
+    return _if(is_same, otherwise), f"{what} is {got}{rest}.", figures
+
+
+def _figure(value: object) -> float | int | str:
+    return value if isinstance(value, int | float | str) else str(value)
+
+
+def equal(what: str, name: str, required: object) -> Callable[[Case, PublishedRun, object], Answer]:
+    """Return the rule that requires a value of a fact."""
+    return lambda _, __, facts: same(what, getattr(facts, name), required)
 
 
 def at_least(what: str, got: float, required: float) -> Answer:
@@ -234,11 +237,9 @@ def utilisation(case: Case, _: PublishedRun, facts: TrainingFacts) -> Answer:
 def job(case: Case, _: PublishedRun, facts: TrainingFacts | CheckpointFacts) -> Answer:
     """Judge what a run's own facts say of the job: accelerator, batch, step, epochs, records."""
     differences = case.edition.differences(facts)
-    if differences is None:
-        differences = (f"the model {facts.model}",)
-    listed = ", ".join(differences)
+    listed = f"the model {facts.model}" if differences is None else ", ".join(differences)
     sentence = f"The job has {listed or 'the published parameters'}."
-    return _if(not differences), sentence, {"differences": listed, "count": len(differences)}
+    return _if(not listed), sentence, {"differences": listed}
 
 
 def hosts_alike(_: Case, run: PublishedRun, facts: TrainingFacts) -> Answer:
@@ -320,17 +321,14 @@ def spread(case: Case) -> Answer:
 def processes_per_host(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:
     if not run.hosts:
         raise UnknownError("the number of hosts is unknown")
-    return at_least("Processes per host", facts.ranks / len(run.hosts), RANKS_PER_HOST + 1)
+    return at_least("Processes per host", facts.ranks / len(run.hosts), LEAST_RANKS_PER_HOST)
 
 
 def checkpoint_count(case: Case) -> Answer:
     facts = [run.facts for run in case.runs if isinstance(run.facts, CheckpointFacts)]
     got = f"{sum(len(f.writes) for f in facts)} + {sum(len(f.reads) for f in facts)}"
-    return same(
-        "The number of checkpoints, written + read,",
-        got,
-        f"{CHECKPOINT_COUNT} + {CHECKPOINT_COUNT}",
-    )
+    asked = f"{CHECKPOINT_COUNT} + {CHECKPOINT_COUNT}"
+    return same("The number of checkpoints, written + read,", got, asked)
 
 
 def cache_rule(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:
@@ -343,10 +341,12 @@ def cache_rule(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:
 def client_share(factor: float) -> Answer:
     """Judge a client's part of a checkpoint over its memory."""
     least = CHECKPOINT_MEMORY_FACTOR
-    rest = f", {least} or more: caches may stay warm."
-    if factor < least:
-        rest = f", under {least}: caches must be dropped."
-    sentence = f"A client's part of a checkpoint is {factor:.2f} times its memory{rest}"
+    rest = (
+        f"{least} or more: caches may stay warm"
+        if factor >= least
+        else (f"under {least}: caches must be dropped")
+    )
+    sentence = f"A client's part of a checkpoint is {factor:.2f} times its memory, {rest}."
     return _if(factor >= least, "warning"), sentence, {"factor": factor, "asked": least}
 
 
@@ -367,6 +367,29 @@ def read_start(case: Case) -> Answer:
     return _if(0 <= gap_s <= READ_START_S, "warning"), sentence, {"gap_s": gap_s}
 
 
+def cache_options(_: Case, __: PublishedRun, facts: CacheFacts) -> Answer:
+    names = ", ".join(sorted(each.option for each in facts.options))
+    return same("The set of options", names, CACHE_OPTIONS)
+
+
+def cache_reads(_: Case, __: PublishedRun, facts: CacheFacts) -> Answer:
+    got = sum(bool(each.read_bytes_per_s) for each in facts.options)
+    return at_least("Options that read from storage", got, len(facts.options))
+
+
+def recall(_: Case, __: PublishedRun, facts: VectorFacts) -> Answer:
+    return at_least("Published recalls", int(facts.recall is not None), 1)
+
+
+def database(_: Case, __: PublishedRun, facts: VectorFacts) -> Answer:
+    return same("The database", facts.database.lower(), "milvus", "open")
+
+
+def index(_: Case, __: PublishedRun, facts: VectorFacts) -> Answer:
+    is_closed, known = facts.index.upper() in CLOSED_INDEXES, " or ".join(CLOSED_INDEXES)
+    return same("The index", facts.index, facts.index if is_closed else known, "open")
+
+
 RULES: Mapping[Kind, Sequence[Rule]] = {
     "training": (
         Rule("run_count", run_count, of_set=True),
@@ -384,51 +407,23 @@ RULES: Mapping[Kind, Sequence[Rule]] = {
         Rule("processes", job),
         Rule("processes_per_host", processes_per_host),
         Rule("checkpoint_count", checkpoint_count, of_set=True),
-        Rule(
-            "checkpoint_interval",
-            lambda _, __, facts: same("The interval in s", facts.interval_s, CHECKPOINT_INTERVAL_S),
-        ),
-        Rule("fsync", lambda _, __, facts: same("fsync of every file", facts.fsync, True)),
+        Rule("checkpoint_interval", equal("The interval", "interval_s", CHECKPOINT_INTERVAL_S)),
+        Rule("fsync", equal("fsync of every file", "fsync", True)),
         Rule("cache_rule", cache_rule),
         Rule("read_start", read_start, of_set=True),
         Rule("overrides", overrides, "checkpoint_parameters"),
         Rule("comparability_class", comparability_class),
     ),
     "kv_cache": (
-        Rule(
-            "cache_options",
-            lambda case, _, facts: same(
-                "The set of options",
-                ", ".join(sorted(each.option for each in facts.options)),
-                ", ".join(case.edition.cache_options),
-            ),
-        ),
-        Rule("cache_trials", lambda _, __, facts: same("Trials", facts.trials, CACHE_TRIALS)),
-        Rule(
-            "cache_reads",
-            lambda _, __, facts: at_least(
-                "Options that read from storage",
-                sum(bool(each.read_bytes_per_s) for each in facts.options),
-                len(facts.options),
-            ),
-        ),
+        Rule("cache_options", cache_options),
+        Rule("cache_trials", equal("The number of trials", "trials", CACHE_TRIALS)),
+        Rule("cache_reads", cache_reads),
     ),
     "vector_database": (
         Rule("vector_runs", run_count, of_set=True),
-        Rule(
-            "recall",
-            lambda _, __, facts: at_least("Published recalls", int(facts.recall is not None), 1),
-        ),
-        Rule(
-            "database",
-            lambda _, __, facts: same("The database", facts.database.lower(), "milvus", "open"),
-        ),
-        Rule(
-            "index",
-            lambda _, __, facts: same(
-                "Its place in CLOSED's list of indexes", facts.index in CLOSED_INDEXES, True, "open"
-            ),
-        ),
+        Rule("recall", recall),
+        Rule("database", database),
+        Rule("index", index),
     ),
 }
 """The rules of each kind of run."""
@@ -453,10 +448,8 @@ def finding(case: Case, rule: Rule) -> Finding:
     named = [name for name, answer in answers.items() if answer[0] == standing]
     if len(named) < len(answers):
         sentence = f"{', '.join(named)}: {sentence}"
-    identity = case.edition.rules.get(rule.text or rule.name, f"wl-{rule.name}")
-    return Finding(
-        rule=rule.name, id=identity, standing=standing, sentence=sentence, figures=figures
-    )
+    own = case.edition.rules.get(rule.text or rule.name, f"wl-{rule.name}")
+    return Finding(rule=rule.name, id=own, standing=standing, sentence=sentence, figures=figures)
 
 
 def _ask(rule: Rule, *arguments: object) -> Answer:
