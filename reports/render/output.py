@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from wattload.core.errors import ForeignFileError, TargetError
 from wattload.core.files import choose_folder, read_bounded
+from wattload.core.mlperf.published import SET_FILE
 from wattload.core.mlperf.store import holds_published, read_sets
 from wattload.core.record.file import RECORD_FILE
 from wattload.reports.render.card import card
@@ -146,10 +147,11 @@ def refuse_input(output: Path, paths: Sequence[Path]) -> None:
         TargetError: ``output`` is data of those runs or of their session, by any path, or has the
             name of a record.
     """
-    if RECORD_FILE in (output.name, Path(os.path.realpath(output)).name):
+    names = {output.name, Path(os.path.realpath(output)).name}
+    if names & {RECORD_FILE, SET_FILE}:
         raise TargetError(
-            f"{output} has the name of a run record, which a report must not replace; use another "
-            "-o, such as report.html"
+            f"{output} has the name of a run record or of a published set, which a report must not "
+            "replace; use another -o, such as report.html"
         )
     own = _identity(output)
     if own is None or not any(own == _identity(file) for file in _data(paths)):

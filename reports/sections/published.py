@@ -140,8 +140,10 @@ def _own(subject: Subject) -> Iterator[PublishedRow]:
             energy.energy_j for run in runs for energy in phase_energies(run.record)
             if energy.phase in view.phases
         ) or None  # fmt: skip
+        edition, differences = nearest_edition(found[0], {})
+        nearest = edition, [*differences, *filter(None, [view.other_work])]
         yield _row(
-            table, arm, remark, found, nearest_edition(found[0], {}), is_own=True,
+            table, arm, remark, found, nearest, is_own=True,
             energy_j=divided(joules, len(runs)),
             joules_per_unit=divided(joules, sum_if_known(map(view.count, runs))),
         )  # fmt: skip

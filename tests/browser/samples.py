@@ -7,8 +7,12 @@ from pathlib import Path
 
 from tests.records import Scenario, WorkloadName, write_run
 from tests.reports.conftest import LIMITS, arm, render_page
+from tests.reports.published import published, training
+from wattload.core.mlperf.published import PublishedSet
+from wattload.core.mlperf.store import write_sets
 from wattload.core.record.results import Check
 from wattload.reports.render.index import render_index
+from wattload.reports.render.output import make_report
 from wattload.reports.runs.load import load_runs
 
 SCRIPT = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
@@ -92,12 +96,20 @@ def _hostile_pair() -> Iterable[Scenario]:
         yield arm(f"{ARABIC}{LONG}", index, run_id=f"run-b-{index}", rate=0.6e9)
 
 
+def _published() -> Iterable[PublishedSet]:
+    for count in range(30):
+        name = f"F9000X_{count}x7000GiB_nvme_2xNDR400_{count}_clients"
+        model = ("unet3d", "resnet50", "cosmoflow")[count % 3]
+        yield published(name, training(35.0 + count % 4, model=model, ranks=2, listed=count < 9))
+
+
 REPORTS: Mapping[str, Callable[[], Iterable[Scenario]]] = {
     "arms": _arms,
     "bounds": _bounds,
     "hostile": _hostile,
     "hostile-pair": _hostile_pair,
     "many-arms": _many_arms,
+    "published": _singles,
     "singles": _singles,
     "six-arms": _six_arms,
     "workloads": _workloads,
@@ -115,7 +127,10 @@ def write_sample(name: str, folder: Path, file: Path) -> None:
     scenarios = [*SAMPLES[name]()]
     for scenario in scenarios:
         write_run(folder, scenario)
-    if name in INDEXES:
+    if name == "published":
+        write_sets(_published(), folder / "published")
+        page = make_report([folder]).text
+    elif name in INDEXES:
         page = render_index(folder, output=file)
     else:
         page = render_page(load_runs([folder]))

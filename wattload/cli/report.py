@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="RUN",
         help="a run's folder, its record.json, or a session's journal; a folder of run folders "
-        "means all of them",
+        "means all of them, and of the published sets in it",
     )
     parser.add_argument(
         "-o",

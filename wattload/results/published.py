@@ -28,7 +28,8 @@ class PublishedView(Generic[F]):
     ``own`` returns a run of ours as such facts, ``rows`` the table, a name if a run has several
     rows there, and the facts of each row. ``figures`` are the columns; rows are sorted by the
     first. ``conditions`` are what the work was, in words. Energy is that of ``phases``, also per
-    ``unit``, of which a run has ``count``.
+    ``unit``, of which a run has ``count``. ``other_work`` is why runs of ours match no edition, if
+    none ever does.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ class PublishedView(Generic[F]):
     phases: frozenset[str]
     unit: str
     count: Callable[[Run[F]], float | None]
+    other_work: str = ""
 
 
 def summarised(value: float | None) -> Value:

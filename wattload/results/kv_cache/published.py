@@ -65,4 +65,5 @@ PUBLISHED = PublishedView[KvFacts](
     phases=frozenset({STEADY}),
     unit="restored token",
     count=lambda run: figures.tokens(run, STEADY, "restored"),
+    other_work="a mix of requests of wattload's own",
 )  # fmt: skip

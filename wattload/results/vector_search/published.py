@@ -32,11 +32,12 @@ PUBLISHED = PublishedView[OwnFacts](
         "recall": (Unit.FRACTION, lambda facts, _: summarised(facts.recall)),
         "latency_p99_s": (Unit.SECONDS, lambda facts, _: summarised(facts.latency_p99_s)),
         "index_bytes": (Unit.BYTES, lambda facts, _: formulas.index_bytes(facts)),
-        SOURCE: (None, lambda *_: "summaries"),
+        SOURCE: (None, lambda facts, _: "query counts" if facts.queries else "summaries"),
     },
     conditions=lambda facts: {"database": facts.database, "vectors": whole(facts.vectors),
                               "dimensions": whole(facts.dimensions)},
     phases=frozenset({SEARCH}),
     unit="query",
     count=lambda run: run.facts.passes[SEARCH].queries,
+    other_work="vectors and queries of wattload's own",
 )  # fmt: skip
