@@ -19,7 +19,6 @@ from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, m
 from wattload.loaders.data.record_formats import file_bytes, record_format
 from wattload.workloads.training.config import (
     Config,
-    Distribution,
     Shape,
     Sizes,
     dlio_shapes,
@@ -140,11 +139,6 @@ class PreparedData:
     def record_bytes(self) -> tuple[int, ...]:
         """The payload of each file."""
         return tuple(map(payload_bytes, self.dataset.shapes))
-
-    @property
-    def distribution(self) -> Distribution:
-        """The sizes of records that a program is told: those that are configured."""
-        return self.dataset.config.distribution()
 
     def digest(self, index: int) -> str | None:
         """Return the SHA-256 of a record's payload from the manifest."""

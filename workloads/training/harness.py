@@ -213,7 +213,7 @@ def _trainings(
     With a cold cache in every epoch these are calls of one epoch, else one call of all.
     """
     division = Division(world_size=job.division.accelerators, per_rank=1)
-    distribution = data.distribution
+    sizes = np.array(data.record_bytes, dtype=np.float64)
     epochs = job.config.epochs
     calls = epochs if loader.is_cold_in_every_epoch else 1
     return [
@@ -234,8 +234,8 @@ def _trainings(
             model=job.config.model,
             accelerator=job.accelerator,
             step_s=job.step_s,
-            record_mean_bytes=distribution.mean_bytes,
-            record_stdev_bytes=distribution.stdev_bytes,
+            record_mean_bytes=float(sizes.mean()),
+            record_stdev_bytes=float(sizes.std()),
             epochs=epochs // calls,
         )
         for call in range(calls)

@@ -78,11 +78,7 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
         )
     division = divide(accelerator.count, context.communicator.world_size)
     rule = data_set_rule(config, division.accelerators, context.hosts_memory_bytes)
-    dataset = (
-        _generated(config, rule, context.targets)
-        if config.source is None
-        else source_dataset(config, config.source, context.targets)
-    )
+    dataset = _dataset(config, rule, context.targets)
     steps = steps_per_epoch(
         dataset.file_count, config.batch_samples, division, config.steps_per_epoch
     )
@@ -100,7 +96,9 @@ def plan_job(config: Config, accelerator: Accelerator, context: RunContext) -> J
     return job
 
 
-def _generated(config: Config, rule: DataSetRule, targets: tuple[Target, ...]) -> Dataset:
+def _dataset(config: Config, rule: DataSetRule, targets: tuple[Target, ...]) -> Dataset:
+    if config.source is not None:
+        return source_dataset(config, config.source, targets)
     file_count = config.file_count or max(rule.files, config.least_file_count)
     refuse_too_many_files(
         targets,

@@ -16,8 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.file_system import find_mount, read_mounts
@@ -25,7 +23,7 @@ from wattload.core.storage.targets import Target
 from wattload.core.workload import RunContext
 from wattload.loaders.data.data_folder import DataFolder
 from wattload.loaders.data.record_formats import FORMATS
-from wattload.workloads.training.config import Config, Distribution
+from wattload.workloads.training.config import Config
 from wattload.workloads.training.dataset import Dataset, PreparedData
 
 _NAME = re.compile(r".+_(?P<number>\d+)_of_(?P<count>\d+)\.(?P<format>\w+)")
@@ -78,20 +76,13 @@ class SourceDataset(Dataset):
     @property
     def origin(self) -> str:
         """Where the files are from, in words."""
-        count = f"the first {self.file_count} of {self.whole_count}"
-        if self.file_count == self.whole_count:
-            count = f"all {self.file_count}"
-        return (
-            f"{count} {self.config.record_format} files of {self.source}, read in place; contents "
-            "unverified"
-        )
+        is_all = self.file_count == self.whole_count
+        count = "all" if is_all else f"the first {self.file_count} of"
+        kind = f"{self.whole_count} {self.config.record_format} files"
+        return f"{count} {kind} of {self.source}, read in place; contents unverified"
 
     def expected_paths(self) -> tuple[Path, ...]:
         return tuple(self.source / name for name in self.names)
-
-    def existing(self) -> list[DataFolder | None]:
-        """Return nothing: wattload has no folder for these files."""
-        return []
 
     def missing(self, folders: Sequence[DataFolder | None]) -> list[int]:
         """Return nothing: all files exist."""
@@ -111,7 +102,8 @@ class PreparedSource(PreparedData):
         sharers, count = context.sharers, dataset.file_count
         own = range(sharers.rank, count, sharers.world_size)
         with ThreadPoolExecutor(_READERS, thread_name_prefix="headers") as threads:
-            shares = sharers.all_gather(list(threads.map(self._record_bytes, own)))
+            found = threads.map(lambda index: len(self._payload(index)), own)
+            shares = sharers.all_gather(list(found))
         self._payloads = tuple(
             shares[index % len(shares)][index // len(shares)] for index in range(count)
         )
@@ -126,19 +118,9 @@ class PreparedSource(PreparedData):
     def record_bytes(self) -> tuple[int, ...]:
         return self._payloads
 
-    @property
-    def distribution(self) -> Distribution:
-        sizes = np.array(self._payloads, dtype=np.float64)
-        return Distribution(
-            mean_bytes=float(sizes.mean()), stdev_bytes=float(sizes.std()), minimum_bytes=1
-        )
-
     def facts(self, *, reused: bool) -> DataRecord:
         found = super().facts(reused=reused)
         return found.model_copy(update={"parameters": self.dataset.parameters})
-
-    def _record_bytes(self, index: int) -> int:
-        return len(self._payload(index))
 
 
 def source_dataset(config: Config, source: str, targets: Sequence[Target]) -> SourceDataset:
@@ -153,7 +135,7 @@ def source_dataset(config: Config, source: str, targets: Sequence[Target]) -> So
         folder, found = _records(Path(source).resolve(strict=True))
         record_format = _one_kind(folder, found)
         file_count = config.file_count or len(found)
-        states = {Path(entry): entry.stat(follow_symlinks=False) for _, entry in found[:file_count]}
+        states = {entry.path: entry.stat(follow_symlinks=False) for _, entry in found[:file_count]}
     except OSError as error:
         raise ConfigError(
             f"workload.source={source} can't be read: {error.filename}: {error.strerror}"
@@ -174,13 +156,13 @@ def source_dataset(config: Config, source: str, targets: Sequence[Target]) -> So
     devices = {target.path.stat().st_dev for target in targets}
     elsewhere = (path for path, state in states.items() if state.st_dev not in devices)
     if path := next(elsewhere, None):
-        there, here = (_mount_point(each) for each in (path, targets[0].path))
+        there, here = (_mount_point(each) for each in (Path(path), targets[0].path))
         raise ConfigError(
             f"workload.source={source} is on the file system at {there} and target.path on the one "
             f"at {here}, whose drive would be measured while another one is read; set target.path "
             "to a folder on the source's file system, or copy the source"
         )
-    sizes = {str(path.relative_to(folder)): state.st_size for path, state in states.items()}
+    sizes = {path.removeprefix(f"{folder}/"): state.st_size for path, state in states.items()}
     return SourceDataset(config, file_count, tuple(targets), folder, sizes, len(found))
 
 
@@ -230,7 +212,8 @@ def _one_kind(folder: Path, found: Sequence[_Record]) -> str:
     wrong = next((n for n, number in enumerate(numbers) if n != number), len(numbers))
     if len(numbers) != int(first["count"]) or wrong < len(numbers):
         is_twice = wrong < len(numbers) and numbers[wrong] < wrong
-        fault = f"{numbers[wrong]} is there twice" if is_twice else f"{wrong} is missing"
+        fault = f"{wrong} is missing" if wrong < int(first["count"]) else f"{wrong - 1} is too many"
+        fault = f"{numbers[wrong]} is there twice" if is_twice else fault
         raise DataError(
             f"{folder} has {len(numbers)} files of {first['count']} by their names, and number "
             f"{fault}; generate or copy them again"

@@ -194,6 +194,10 @@ def write_twice(folder: Path) -> None:
     write_record(folder / "img_05_of_8.npz", 5)
 
 
+def add_one(folder: Path) -> None:
+    write_record(folder / "img_8_of_8.npz", 8)
+
+
 def mix_formats(folder: Path) -> None:
     remove_one(folder)
     write_record(folder / "img_5_of_8.npy", 5)
@@ -224,6 +228,7 @@ def remove_all(folder: Path) -> None:
         (remove_one, "has 7 files of 8 by their names, and number 5 is missing"),
         (remove_last, "number 7 is missing"),
         (write_twice, "number 5 is there twice"),
+        (add_one, "has 9 files of 8 by their names, and number 8 is too many"),
         (mix_formats, r"img_0_of_8\.npz and img_5_of_8\.npy"),
         (mix_counts, r"img_0_of_8\.npz and img_3_of_16\.npz"),
         (link_out, r"img_3_of_8\.npz is a symbolic link to \.\./\.\./elsewhere\.npz"),

@@ -40,7 +40,8 @@ def published_facts(run: Run[TrainingFacts]) -> published.TrainingFacts:
         accelerators=facts.accelerators,
         file_count=facts.epoch_files,
         samples_per_file=1,
-        record_bytes=facts.settings.record_bytes,
+        # How long the records of a source were to be is unknown.
+        record_bytes=facts.settings.record_bytes if facts.settings.source is None else None,
         batch_samples=facts.settings.batch_samples,
         step_s=facts.step_s,
         epochs=epochs,

@@ -41,6 +41,8 @@ def _job(own: Training) -> TrainingModel:
 
 def _record_spread(own: Training) -> Answer:
     """Judge the spread of records and what of each reaches the accelerator."""
+    if own.run.facts.settings.source is not None:
+        raise UnknownError("the configured sizes of workload.source's records are unknown")
     job, divisor = _job(own), own.run.facts.settings.record_divisor
     required = {"record_stdev_bytes": job.record_stdev_bytes, "resize_bytes": job.resize_bytes}
     asked = {name: size for name, size in required.items() if size}
