@@ -16,7 +16,6 @@ from benchmarks.measure import Comparison, Figures, NotMeasuredError, Row
 from benchmarks.wattload_run import Run
 from wattload.core.io import IOKind, IOOrder
 from wattload.loaders.aligned_io import round_up
-from wattload.loaders.data.cold_cache import evict
 from wattload.loaders.direct.config import SLOT_ALIGN_BYTES
 
 OURS = "direct"
@@ -68,7 +67,8 @@ def _against(other: str, target: Path, *rows: Row) -> Comparison:
 def _against_engine(target: Path) -> Comparison:
     """Compare with one plan that opens, reads and closes the same files, in any order.
 
-    The plan has the loader's depth and does nothing with what it reads.
+    The plan has the loader's depth and does nothing with what it reads. The run has emptied the
+    page cache, and neither fills it.
     """
     run = _run(target, OURS, files=9600, epochs=1)
     jobs: list[engine_job.Job] = []
@@ -76,7 +76,6 @@ def _against_engine(target: Path) -> Comparison:
     def read() -> Figures:
         if not jobs:
             jobs.append(_same_files(run))
-        evict(jobs[0].files)
         return {"read_bytes_per_s": engine_job.run(jobs[0])["bytes_per_s"]}
 
     row = _rate("retinanet direct ÷ the engine's open, read and close", goal=0.8)
