@@ -38,7 +38,7 @@ from wattload.core.io import (
     VerifiedSamples,
 )
 from wattload.core.units import NS_PER_S
-from wattload.loaders.aligned_io import aligned_buffers, direct_alignment
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers, direct_alignment, round_up
 from wattload.loaders.data.equal_records import EqualRecords
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.data.verification import verify_file
@@ -471,7 +471,8 @@ class DirectSampleLoader:
             log=None if samples.in_memory else self._log,
             is_null=samples.in_memory,
         )
-        self._block_bytes = config.block_bytes
+        largest_bytes = round_up(max(samples.file_bytes), PAGE_BYTES)
+        self._block_bytes = min(config.block_bytes, largest_bytes)
         self._queued_bytes = 2 * config.queue_depth * config.pollers * config.block_bytes
         self._decoders = ThreadPoolExecutor(
             config.workers * samples.accelerators, thread_name_prefix="decode"
@@ -507,7 +508,7 @@ class DirectSampleLoader:
 
     @property
     def operation_bytes(self) -> int:
-        """The size of one read, ``loader.block_bytes``."""
+        """The size of one read: ``loader.block_bytes``, or that of the largest file."""
         return self._block_bytes
 
     def latency(self, kind: IOKind) -> Histogram:

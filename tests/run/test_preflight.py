@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -69,6 +70,16 @@ def test_a_plan_that_fits_is_announced_with_its_shares(tmp_path: Path) -> None:
     wearing = replace(plan, run_bytes=space_of(directory_target(tmp_path)).total_bytes // 2)
     lines = preflight(_config(tmp_path), [directory_target(tmp_path)], wearing, 1)
     assert "(0.5 drive writes)" in lines[0]
+
+
+def test_more_files_than_free_inodes_are_refused(tmp_path: Path) -> None:
+    status = os.statvfs(tmp_path)
+    if not status.f_files:
+        pytest.skip("this file system has no fixed number of inodes")
+    refused = _refusal(tmp_path, replace(NOTHING, prepare_files=status.f_files))
+    assert f"free inodes, but the run creates {status.f_files} files; use a smaller" in refused
+    few = replace(NOTHING, prepare_files=status.f_favail // 2)
+    assert preflight(_config(tmp_path), [directory_target(tmp_path)], few, 1)
 
 
 def test_five_percent_of_the_file_system_stay_free(tmp_path: Path) -> None:

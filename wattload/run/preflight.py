@@ -262,6 +262,13 @@ def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
             f"({format_bytes(FREE_SHARE * space.total_bytes)}) must stay free; free some space, or "
             "use a smaller scale or another target"
         )
+    status = os.statvfs(target.path)
+    new_files = plan.prepare_files // target_count
+    if status.f_files and new_files > status.f_favail:  # some file systems have no fixed number
+        raise TargetError(
+            f"{target.path} has {status.f_favail} free inodes, but the run creates {new_files} "
+            "files; use a smaller scale or another target"
+        )
 
 
 def _check_memory(plan: WorkloadPlan, host_ranks: int) -> None:

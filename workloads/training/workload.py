@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
@@ -11,6 +11,7 @@ from typing import ClassVar
 from wattload.core.io import IOKind, Loader, TimesOperations, TracedOperations, TracesOperations
 from wattload.core.record.results import Check, Latency, latencies_of
 from wattload.core.record.run import DataRecord
+from wattload.core.units import format_bytes
 from wattload.core.workload import (
     Accelerator,
     Outcome,
@@ -24,7 +25,7 @@ from wattload.loaders.samples import SampleHarnessConfig, SampleLoaderConfig, Sa
 from wattload.results.training.facts import COPY, DECODE, OPEN, PHASE
 from wattload.workloads.training.checks import ColdCache, Delivery
 from wattload.workloads.training.config import Config
-from wattload.workloads.training.dataset import PreparedData
+from wattload.workloads.training.dataset import Dataset, PreparedData
 from wattload.workloads.training.facts import ceiling_remark, remarks, training_facts
 from wattload.workloads.training.generation import generation_memory_bytes, prepare
 from wattload.workloads.training.harness import FilesRead, check_harness, run_harness
@@ -96,6 +97,7 @@ class ImageTraining:
         return WorkloadPlan(
             data_bytes=data_bytes,
             prepare_bytes=job.epoch_bytes(missing),
+            prepare_files=len(missing),
             run_bytes=0,
             peak_bytes=data_bytes,
             memory_bytes_per_rank=max(
@@ -109,9 +111,7 @@ class ImageTraining:
             needs_direct_io=self._loader.sample_path_is_direct,
             read_bytes=round(share * sum(map(job.epoch_bytes, orders))),
             computing_s=self.config.epochs * job.steps * job.step_s,
-            lines=(("source", job.dataset.origin),)
-            if isinstance(job.dataset, SourceDataset)
-            else (),
+            lines=tuple(_lines(job.dataset)),
             # An external program starts its own processes, one per accelerator.
             maximum_ranks=1
             if isinstance(self._loader, SampleHarnessConfig)
@@ -270,6 +270,14 @@ class Retinanet(ImageTraining):
     """MLPerf Storage's retinanet: 1,170,301 records of 323 kB."""
 
     name = "retinanet"
+
+
+def _lines(dataset: Dataset) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a preview on the files."""
+    mean = format_bytes(sum(dataset.file_bytes) / dataset.file_count)
+    yield "files", f"{dataset.file_count:,} of {mean} on average, and as many inodes"
+    if isinstance(dataset, SourceDataset):
+        yield "source", dataset.origin
 
 
 def _operations(loader: Loader) -> Sequence[TracedOperations]:

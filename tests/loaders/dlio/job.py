@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.contracts.loader import write_record
 from wattload.loaders.dlio.config import Config
 from wattload.loaders.samples import SampleSet, Training
 
@@ -32,18 +33,25 @@ def make_training(
     check_crc: bool = False,
     rows: int = 300,
     epochs: int = 1,
+    record_format: str = "npz",
 ) -> Training:
-    """Return a job over records of ``rows`` x 1000 bytes and more, as numpy writes them."""
+    """Return a job over records of ``rows`` x 1000 bytes and more, as numpy writes them.
+
+    numpy writes no JPEG: those are ours.
+    """
     paths = []
     for index in range(FILES):
-        path = folder / f"img_{index}_of_{FILES}.npz"
+        path = folder / f"img_{index}_of_{FILES}.{record_format}"
         record = np.random.default_rng(index).integers(0, 255, (rows, 1000 + index, 1), np.uint8)
-        np.savez(path, x=record, y=[0])
+        if record_format == "npz":
+            np.savez(path, x=record, y=[0])
+        else:
+            write_record(path, record.reshape(-1), record_format, None)
         paths.append(path)
     samples = SampleSet(
         paths=tuple(paths),
         file_bytes=tuple(path.stat().st_size for path in paths),
-        record_format="npz",
+        record_format=record_format,
         batch_samples=BATCH,
         resize_bytes=RESIZE,
         check_crc=check_crc,

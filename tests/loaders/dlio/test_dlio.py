@@ -57,6 +57,19 @@ def test_two_accelerators_are_two_processes(tmp_path: Path, reader: str, epochs:
     assert " -n 2 " in (folder / COMMAND).read_text()
 
 
+@pytest.mark.parametrize("reader", ["dlio", "wattload"])
+def test_jpeg_files_of_ours_are_read_whole(tmp_path: Path, reader: str) -> None:
+    training = make_training(tmp_path, record_format="jpeg", rows=3000)
+    (epoch,) = train(
+        Config(workers=1, reader=reader), training, tmp_path / "output", Window()
+    ).epochs
+    file_bytes = sum(training.samples.file_bytes)
+    if reader == "wattload":
+        assert epoch.plugged_bytes == file_bytes
+    else:  # and code, settings and messages between its processes
+        assert 1 <= (epoch.counts.called_bytes or 0) / file_bytes < 1.1
+
+
 def test_it_reads_nothing_while_nobody_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
