@@ -51,17 +51,22 @@ _PADDING_ID = 0xD935
 """The extra field that aligns a stored member (the id that Android's zipalign uses)."""
 
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
-_SEGMENT, _APP15 = struct.Struct(">2H"), 0xFFEF
-_SEGMENT_BYTES = 15 * 4096
-_JPEG_HEAD_BYTES = len(_JPEG_START) + _SEGMENT.size
-_JPEG_IMAGE = (
-    bytes.fromhex("ffdb 0043 00") + bytes([1] * 64)  # DQT: quantization by 1
-    + bytes.fromhex("ffc0 000b 08 0008 0008 01 011100")  # SOF0: 8 x 8, one component
+_JPEG_SCANS = [  # SOS of each of three components, and its block in two bits
+    bytes.fromhex("ffda 0008 01") + bytes([component]) + bytes.fromhex("00 003f00 3f")
+    for component in (1, 2, 3)
+]
+_JPEG_HEAD = (
+    _JPEG_START
+    + bytes.fromhex("ffdb 0043 00") + bytes([1] * 64)  # DQT: quantization by 1
+    + bytes.fromhex("ffc0 0011 08 0008 0008 03 011100 021100 031100")  # SOF0: 8 x 8
     + bytes.fromhex("ffc4 0014 00 01") + bytes(16)  # DHT: DC differences of 0 alone
     + bytes.fromhex("ffc4 0014 10 01") + bytes(16)  # DHT: AC ends of block alone
-    + bytes.fromhex("ffda 0008 01 0100 003f00 3f")  # SOS, and the block in two bits
-    + _JPEG_END
+    + _JPEG_SCANS[0]
 )  # fmt: skip
+_JPEG_TAIL = _JPEG_SCANS[1] + _JPEG_SCANS[2] + _JPEG_END
+_SEGMENT, _APP15 = struct.Struct(">2H"), 0xFFEF
+_SEGMENT_BYTES = 15 * 4096
+_JPEG_HEAD_BYTES = len(_JPEG_HEAD) + _SEGMENT.size
 
 
 class RecordFormat(Protocol):
@@ -381,10 +386,11 @@ def _central(member: bytes, size: int, crc32: int, offset: int) -> bytes:
 
 
 class Jpeg:
-    """A JPEG file (ITU-T T.81, annex B) with the payload in APP15 segments before a tiny image.
+    """A JPEG file (ITU-T T.81, annex B): a tiny image, with the payload in APP15 segments in it.
 
-    Decoders skip these segments, and Pillow, with which DLIO reads, reads all of them. After the
-    image it would read nothing. A segment has at most 65,535 bytes, so a longer payload contains
+    The segments are between the scan of the first component and that of the second, and decoders
+    skip them. Pillow, with which DLIO reads, reads what precedes the first scan twice, and nothing
+    after the last. A segment has at most 65,535 bytes, so a longer payload contains
     the headers of further segments: the last four bytes of every 15th block of 4 KiB, where no
     stamp is. They are sealed with the rest of their block.
 
@@ -395,16 +401,16 @@ class Jpeg:
     HAS_CONSTANT_EDGES = True
 
     def head(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
-        """Return the start of the image and the header of the first segment."""
-        return _JPEG_START + _segments(math.prod(shape))[0][1]
+        """Return the image up to its first scan, and the header of the first segment."""
+        return _JPEG_HEAD + _segments(math.prod(shape))[0][1]
 
     def checked_head(self, shape: tuple[int, ...]) -> bytes:
         """Return nothing: there is no CRC."""
         return b""
 
     def tail(self, shape: tuple[int, ...], crc32: int = 0) -> bytes:
-        """Return the image: 8 x 8 grey pixels."""
-        return _JPEG_IMAGE
+        """Return the other two scans of the image, 8 x 8 grey pixels, and its end."""
+        return _JPEG_TAIL
 
     def inside(self, shape: tuple[int, ...]) -> Sequence[tuple[int, bytes]]:
         """Return the headers of the segments after the first."""
@@ -413,7 +419,7 @@ class Jpeg:
     def payload(
         self, raw: NDArray[np.uint8], name: str, *, check_crc: bool = False
     ) -> NDArray[np.uint8]:
-        """Return the bytes between head and image, shape ``(n,)``, as a view of ``raw``.
+        """Return the bytes between head and tail, shape ``(n,)``, as a view of ``raw``.
 
         ``raw`` holds the whole file, shape ``(file bytes,)``. The format has no CRC to check.
 
@@ -428,15 +434,15 @@ class Jpeg:
                 f"{name} is truncated: it ends with {end!r}, not {_JPEG_END!r}, the end of a JPEG "
                 "file; generate the data again"
             )
-        return raw[_JPEG_HEAD_BYTES : -len(_JPEG_IMAGE)] if self.surrounds(raw, name) else raw
+        return raw[_JPEG_HEAD_BYTES : -len(_JPEG_TAIL)] if self.surrounds(raw, name) else raw
 
     def surrounds(self, raw: NDArray[np.uint8], name: str) -> bool:
-        """Return whether the head and the image are as we write them."""
-        payload_bytes = len(raw) - _JPEG_HEAD_BYTES - len(_JPEG_IMAGE)
+        """Return whether head and tail are as we write them."""
+        payload_bytes = len(raw) - _JPEG_HEAD_BYTES - len(_JPEG_TAIL)
         return (
             payload_bytes >= 0
             and raw[:_JPEG_HEAD_BYTES].tobytes() == self.head((payload_bytes,))
-            and raw[-len(_JPEG_IMAGE) :].tobytes() == _JPEG_IMAGE
+            and raw[-len(_JPEG_TAIL) :].tobytes() == _JPEG_TAIL
         )
 
 
@@ -444,7 +450,7 @@ def _segments(payload_bytes: int) -> Sequence[tuple[int, bytes]]:
     """Return each segment's header with its offset in the file."""
     end = _JPEG_HEAD_BYTES + payload_bytes
     later = range(_SEGMENT_BYTES - _SEGMENT.size, end - _SEGMENT.size + 1, _SEGMENT_BYTES)
-    starts = [len(_JPEG_START), *later]
+    starts = [len(_JPEG_HEAD), *later]
     ends = [*later, end]
     # The length counts itself, but not the two bytes of the marker before it.
     return [

@@ -344,16 +344,17 @@ class WorkloadPlan:
     Sizes are totals over the targets of this host, and over the ranks that share them
     (``RunContext.sharers``): all ranks of a run on one host. ``data_bytes`` is the size of the
     data after ``prepare`` (including reused data), ``prepare_bytes`` what ``prepare`` still has to
-    write, in ``prepare_files`` new files, ``run_bytes`` the maximum that the timed phases write,
-    ``peak_bytes`` the maximum space of data and run together, of which ``present_bytes`` are taken
-    already: by output of an earlier run that this one keeps or removes first. ``read_bytes`` is
-    what the timed phases read, and ``computing_s`` the emulated computation in them, in seconds,
-    which may overlap with I/O. ``memory_bytes_per_rank`` bounds the buffers of one rank. ``covered_bytes`` is how much from the
+    write, ``run_bytes`` the maximum that the timed phases write, ``peak_bytes`` the maximum space
+    of data and run together, of which ``present_bytes`` are taken already: by output of an earlier
+    run that this one keeps or removes first. ``read_bytes`` is what the timed phases read, and
+    ``computing_s`` the emulated computation in them, in seconds, which may overlap with I/O.
+    ``memory_bytes_per_rank`` bounds the buffers of one rank. ``covered_bytes`` is how much from the
     start of each raw drive a completed run has written throughout. ``reading_s`` is how long the
     timed phases read where a clock ends them, however much that is. ``lines`` are further lines of
     a preview: a word and a text. ``refusal`` is why this host can't make the run, empty if it can:
     what the run would take is known all the same. ``minimum_ranks`` and ``maximum_ranks`` are
-    those of one job; if each host does the whole job, of each host.
+    those of one job; if each host does the whole job, of each host. ``prepare_files`` is how many
+    files ``prepare`` creates.
     """
 
     data_bytes: int
