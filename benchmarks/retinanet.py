@@ -20,7 +20,7 @@ from wattload.loaders.direct.config import SLOT_ALIGN_BYTES
 
 OURS = "direct"
 MEMORY = Path("/dev/shm")
-SMALL_FILES = 50_000
+SMALL_FILES = 20_000
 SMALL_BYTES = 4096
 SMALL_DEPTH = 32
 
