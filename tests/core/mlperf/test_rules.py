@@ -30,6 +30,7 @@ from wattload.core.mlperf.published import (
     Operation,
     PublishedRun,
     PublishedSet,
+    Unread,
 )
 from wattload.core.mlperf.rules import RULES, Finding, judge
 from wattload.core.units import GIB
@@ -161,8 +162,43 @@ TRAINING_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
     ),
     ("a path", changed(V1, 4, settings=settings(dataset__data_folder="/other")), {}),
     (
+        "more prefetched than allowed",
+        changed(V1, 3, overrides=overriding("reader.prefetch_size", "3")),
+        {"overrides": "invalid"},
+    ),
+    (
+        "prefetched as allowed",
+        changed(V1, 3, overrides=overriding("reader.prefetch_size", "0")),
+        {},
+    ),
+    (
         "a run less",
+        V1.model_copy(update={"runs": V1.runs[:4], "reported": None}),
+        {"run_count": "invalid"},
+    ),
+    (
+        "a run that only the report has",
         V1.model_copy(update={"runs": V1.runs[:4]}),
+        {"run_count": "not_checked"},
+    ),
+    (
+        "a run in the middle that can't be read",
+        V3.model_copy(
+            update={
+                "runs": (*V3.runs[:2], *V3.runs[3:]),
+                "unread": (Unread(path=f"{V3.path}/run2/summary.json", reason="not JSON"),),
+            }
+        ),
+        {"run_count": "not_checked", "consecutive": "not_checked"},
+    ),
+    (
+        "a file of a run that can't be read",
+        V3.model_copy(
+            update={
+                "runs": V3.runs[:5],
+                "unread": (Unread(path=f"{V3.path}/run2/fs.json", reason="not JSON"),),
+            }
+        ),
         {"run_count": "invalid"},
     ),
     # A copy has the times of its original.
@@ -356,6 +392,17 @@ def test_another_changed_set_is_found_by_its_rules_alone(
     published: PublishedSet, expected: Mapping[str, str]
 ) -> None:
     assert standings(published) == expected
+
+
+def test_only_unet3d_may_read_directly() -> None:
+    direct = changed(V3, overrides={"workload": "unet3d_b200", "reader.odirect": "True"})
+    assert "overrides" not in found(direct)
+    other = changed(with_facts(direct, model="retinanet"))
+    finding = found(other)["overrides"]
+    assert (finding.standing, finding.sentence) == (
+        "invalid",
+        "reader.odirect True must not be changed.",
+    )
 
 
 def test_sentences_have_the_figures() -> None:

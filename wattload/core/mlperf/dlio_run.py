@@ -41,6 +41,8 @@ _MOST_SETTINGS = 10_000
 """More than any workload has; aliases of YAML can make a short file endless."""
 _MOST_HOSTS = 100_000
 
+_NotNegative = Annotated[float, Field(ge=0)]
+
 
 class RunSummary(Part):
     """What DLIO's ``summary.json`` says of every run; GB are GiB."""
@@ -50,16 +52,16 @@ class RunSummary(Part):
     hostname: str | None = None
     num_accelerators: int = Field(ge=1)
     num_hosts: int | None = Field(default=None, ge=0, le=_MOST_HOSTS)
-    host_memory_GB: Sequence[Annotated[float, Field(ge=0)]] = ()  # noqa: N815 - the file's name
+    host_memory_GB: Sequence[_NotNegative] = ()  # noqa: N815 - the file's name
     host_cpu_count: Sequence[Annotated[int, Field(ge=0)]] | int = ()
 
 
 class _Metric(Part):
-    train_au_percentage: Sequence[float] = ()
-    train_au_mean_percentage: float | None = None
-    train_throughput_samples_per_second: Sequence[float] = ()
-    train_throughput_mean_samples_per_second: float | None = None
-    train_io_mean_MB_per_second: float | None = None  # noqa: N815 - the file's name
+    train_au_percentage: Sequence[_NotNegative] = ()
+    train_au_mean_percentage: _NotNegative | None = None
+    train_throughput_samples_per_second: Sequence[_NotNegative] = ()
+    train_throughput_mean_samples_per_second: _NotNegative | None = None
+    train_io_mean_MB_per_second: _NotNegative | None = None  # noqa: N815 - the file's name
 
 
 class _Summary(RunSummary):
@@ -79,8 +81,8 @@ class Span(Part):
 class _Steps(Part):
     """The step lists of an epoch on a rank, by block."""
 
-    proc: dict[str, list[Annotated[float, Field(ge=0)]]]
-    compute: dict[str, list[Annotated[float, Field(ge=0)]]]
+    proc: dict[str, list[_NotNegative]]
+    compute: dict[str, list[_NotNegative]]
 
 
 def read_training(folder: RunFolder) -> PublishedRun:
@@ -187,7 +189,10 @@ def settings_of(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
         found = folder.yaml(name)
         if name.endswith("config.yaml") and isinstance(found, dict):
             job = found.get("workload", found)
-            settings.update(islice(flat(job if isinstance(job, dict) else found), _MOST_SETTINGS))
+            own = flat(job if isinstance(job, dict) else found)
+            settings.update(islice(own, _MOST_SETTINGS))
+            if next(own, None):
+                folder.refuse(name, f"has more than {_MOST_SETTINGS} settings")
         elif name.endswith("overrides.yaml") and isinstance(found, list):
             for each in found:
                 key, _, value = str(each).lstrip("+~").partition("=")

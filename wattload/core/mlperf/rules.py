@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
@@ -52,6 +53,9 @@ LEAST_RANKS_PER_HOST, READ_START_S = 5, 30.0
 """Of checkpoints; a command that only reads starts within this time after the one that wrote."""
 CACHE_OPTIONS, CACHE_TRIALS = "1, 2, 3", 3
 """The options of the KV cache, and the trials of each."""
+ALLOWED_VALUES = {"reader.prefetch_size": ("0", "1", "2")}
+ODIRECT_ELSEWHERE = {"reader.odirect": ("false",)}
+"""The values that a command may give to free parameters; only unet3d may use O_DIRECT."""
 CLOSED_INDEXES = ("DISKANN", "HNSW", "AISAQ")
 """The indexes of Milvus in CLOSED."""
 
@@ -257,6 +261,12 @@ def overrides(case: Case, run: PublishedRun, facts: TrainingFacts | CheckpointFa
         raise UnknownError("the parameters of its command are unknown")
     free = edition.closed_parameters if is_training else CHECKPOINT_PARAMETERS
     others = [n for n in run.overrides if n not in free and not n.startswith(TOOL_PARAMETERS)]
+    values = ALLOWED_VALUES | ({} if facts.model == "unet3d" else ODIRECT_ELSEWHERE)
+    others += [
+        f"{name} {run.overrides[name]}"
+        for name in sorted(values.keys() & run.overrides.keys() - set(others))
+        if run.overrides[name].lower() not in values[name]
+    ]
     listed = ", ".join(others)
     if not others:
         return "closed", f"All {len(run.overrides)} parameters of its command are free.", {}
@@ -282,8 +292,18 @@ def comparability_class(case: Case, run: PublishedRun, _: object) -> Answer:
 def run_count(case: Case) -> Answer:
     edition, got = case.edition, len(case.published.runs)
     asked = edition.runs + (edition.warm_up_runs if case.published.facts.kind == "training" else 0)
+    if got < asked <= got + (lacking := lacking_runs(case.published)):
+        raise UnknownError(f"{lacking} of its runs can't be read or are not in this copy")
     sentence = f"Runs: {got} of {asked}" + (", a warm-up included" if asked > edition.runs else "")
     return _if(got == asked), f"{sentence}.", {"got": got, "asked": asked}
+
+
+def lacking_runs(published: PublishedSet) -> int:
+    """Return how many runs a set has, by its folder or its report, besides those that are read."""
+    names = {Path(run.name).parts[0] for run in published.runs}
+    unread = {Path(each.path).relative_to(published.path).parts[0] for each in published.unread}
+    listed = len(published.reported.runs) if published.reported else 0
+    return max(len(unread - names), listed - len(names))
 
 
 def consecutive(case: Case) -> Answer:
@@ -301,6 +321,8 @@ def consecutive(case: Case) -> Answer:
     sentence = f"{gap_s:.0f} s without a run before {name}, after a run of {run_s:.0f} s"
     if least_s < 0:
         sentence = f"Two runs overlap by {-least_s:.0f} s"
+    elif gap_s >= run_s and lacking_runs(case.published):
+        raise UnknownError(f"{sentence}, and one of its runs is not here")
     figures = {"gap_s": gap_s, "run_s": run_s, "least_s": least_s}
     bad: Standing = "invalid" if case.edition.gap_is_limited else "warning"
     return _if(least_s >= 0 and gap_s < run_s, bad), f"{sentence}.", figures
