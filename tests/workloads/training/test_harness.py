@@ -239,12 +239,21 @@ def test_it_runs_on_one_rank_alone(context: Context) -> None:
 
 @needs_dlio
 @pytest.mark.slow
-@pytest.mark.parametrize(("reader", "cold_epochs"), [("dlio", True), ("wattload", False)])
+@pytest.mark.parametrize(
+    ("reader", "cold_epochs", "record_format"), [("dlio", True, "npz"), ("wattload", False, "npy")]
+)
 def test_dlio_itself_runs_the_whole_workload(
-    context: Context, reader: str, cold_epochs: bool
+    context: Context, reader: str, cold_epochs: bool, record_format: str
 ) -> None:
     loader = config.Config(workers=1, reader=reader, cold_epochs=cold_epochs)
-    outcome = live(workload(loader), context)
+    subject = workload(loader)
+    subject.config.record_format = record_format
+    outcome = live(subject, context)
+    figures = check(outcome, "harness_bytes").figures
+    if reader == "wattload":
+        assert figures["plugged_bytes"] == figures["file_bytes"]
+    else:  # with its code, settings and messages
+        assert figures["file_bytes"] <= figures["called_bytes"] < 2 * figures["file_bytes"]
     assert check(outcome, "cold_cache").verdict == "pass"
     assert check(outcome, "harness_summary").verdict == "pass"
     assert check(outcome, "harness_step_times").verdict == "pass"
