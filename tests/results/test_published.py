@@ -75,7 +75,7 @@ def test_checkpoints_have_bytes_over_time_next_to_the_reported_mean_of_rates() -
         "reported_load_bytes_per_s": 14e9,
         "data_from": "checkpoint times",
     }
-    assert "1 recompute within 0.1\u00a0% (1 from checkpoint times)" in published_texts(subject)[0]
+    assert "1 recomputed within 0.1\u00a0% (1 from checkpoint times)" in published_texts(subject)[0]
 
 
 def test_checkpoints_of_ours_have_the_table_of_their_model(tmp_path: Path) -> None:

@@ -147,8 +147,8 @@ def test_runs_are_counted_by_how_close_their_recomputed_figure_is() -> None:
         published("Silent", training(None), training(35.0, epochs=())),
     )
     assert published_texts(subject) == [
-        "Of 8 published runs, 3 recompute within 0.1\u00a0% (2 from block times and 1 from step "
-        "lists), 1 within 1\u00a0%, 2 differ by more and 2 can't be recomputed."
+        "Of 8 published runs, 3 recomputed within 0.1\u00a0% (2 from block times and 1 from step "
+        "lists), 1 within 1\u00a0%, 2 further off and 2 not recomputable."
     ]
     worst = recomputed_runs(subject)[4].worst
     assert worst is not None
@@ -209,7 +209,7 @@ def test_published_sets_alone_make_a_page(tmp_path: Path) -> None:
     page = Page(make_report([tmp_path], by="system").text)
     assert page.unbalanced == []
     assert "2 sets of results_made_up" in page.text()
-    assert "Of 2 published runs, 2 recompute within 0.1 %" in page.text()
+    assert "Of 2 published runs, 2 recomputed within 0.1 %" in page.text()
     for form in ("json", "csv", "markdown"):
         assert make_report([tmp_path], form=form).text
     with pytest.raises(RecordError, match=r"contains no record\.json"):
@@ -250,3 +250,12 @@ def test_a_system_is_its_hosts_and_drives_unless_it_has_a_label(tmp_path: Path) 
     command = tuple(word for word in run.record.command if not word.startswith("label="))
     bare = run.record.model_copy(update={"command": command})
     assert arm_name(bare, "system") == "node1, Drive 9"
+
+
+def test_a_run_is_recomputed_by_the_edition_whose_formula_it_reports() -> None:
+    facts = training(2 * 500 * 7 / 200, ranks=2, listed=True)
+    (found,) = recomputed_runs(subject_of(published("X", facts, edition="v2.0")))
+    assert found.edition == "v1.0"
+    assert found.difference < 1e-9
+    (row,) = published_rows(subject_of(published("X", facts, edition="v2.0")))[TABLE]
+    assert row.edition == "v2.0"
