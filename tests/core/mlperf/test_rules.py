@@ -270,6 +270,16 @@ TRAINING_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
         },
     ),
     (
+        "one run without its configuration",
+        changed(V1, 2, settings={}, overrides={}),
+        {"overrides": "not_checked", "comparability_class": "not_checked"},
+    ),
+    (
+        "epochs of a summary alone",
+        reported(with_facts(V1, epochs=()), au=(0.95,) * 4, samples_per_s=()),
+        {"job": "invalid", "summary": "note"},
+    ),
+    (
         "no configuration",
         changed(V1, settings={}, overrides={}),
         {"overrides": "not_checked", "comparability_class": "not_checked"},

@@ -133,6 +133,17 @@ def test_memory_of_hosts_sums_up_in_whatever_slots_it_is(
     assert [host.name for host in run.hosts] == ["node1", *[None] * (len(sizes) - 1)]
 
 
+def test_without_its_configuration_a_run_is_of_its_set_by_its_folder(tmp_path: Path) -> None:
+    folder = write_set(tmp_path, "unet3d_h100")
+    for name in ("config", "overrides"):
+        (folder / f"run3/configs/{name}.yaml").unlink()
+    (found,) = read_tree(tmp_path).sets
+    assert len(found.runs) == 5
+    facts = found.runs[2].facts
+    assert isinstance(facts, TrainingFacts)
+    assert (facts.model, facts.accelerator, facts.batch_samples) == ("unet3d", "h100", None)
+
+
 def edited(name: str, edit: Edit) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         document = json.loads((folder / name).read_text())
@@ -171,6 +182,15 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another type": (edited(SUMMARY, lambda d: d.update(hostname=5)), SUMMARY, "hostname"),
     "text for number": (edited(SUMMARY, lambda d: d.update(epochs="2")), SUMMARY, "epochs"),
     "no accelerators": (edited(SUMMARY, lambda d: d.update(num_accelerators=0)), SUMMARY, "0"),
+    "no epochs": (edited(SUMMARY, lambda d: d.update(epochs=0)), SUMMARY, "epochs"),
+    "negative rate": (
+        edited(
+            SUMMARY,
+            lambda d: d["metric"].update(train_throughput_mean_samples_per_second=-1.0),
+        ),
+        SUMMARY,
+        "-1.0",
+    ),
     "too many hosts": (
         edited(SUMMARY, lambda d: d.update(num_hosts=10**12)),
         SUMMARY,
@@ -226,6 +246,13 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
         lambda folder: (folder / CONFIG).write_text("workload: &a {b: *a}"),
         "",
         "nested too deep",
+    ),
+    "too many settings": (
+        lambda folder: (folder / CONFIG).write_text(
+            "workload:\n" + "".join(f"  a{number}: 1\n" for number in range(10_001))
+        ),
+        CONFIG,
+        "more than 10000 settings",
     ),
     "model a number": (replaced(CONFIG, "unet3d", "5"), "configuration", "model"),
     "no batch": (replaced(CONFIG, "batch_size: 7", "batch_size: 0"), "configuration", "batch"),

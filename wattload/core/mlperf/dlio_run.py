@@ -65,7 +65,7 @@ class _Metric(Part):
 
 
 class _Summary(RunSummary):
-    epochs: int | None = Field(default=None, ge=0)
+    epochs: int | None = Field(default=None, ge=1)
     num_files_train: int = Field(ge=1)
     num_samples_per_file: int = Field(ge=1)
     metric: _Metric
@@ -97,12 +97,15 @@ def read_training(folder: RunFolder) -> PublishedRun:
     def setting(*names: str) -> Setting:
         return next((settings[name] for name in names if name in settings), None)
 
+    jobs = [each for edition in editions().values() for each in edition.training.items()]
+    models = {model for model, _ in jobs}
+    accelerators = {name for _, job in jobs for name in job.accelerators}
     facts = folder.part(
         "configuration",
         TrainingFacts,
         {
-            "model": setting("model.name", "model") or UNKNOWN,
-            "accelerator": accelerator_of(folder, overrides),
+            "model": setting("model.name", "model") or named(folder, overrides, models) or UNKNOWN,
+            "accelerator": named(folder, overrides, accelerators),
             "accelerators": summary.num_accelerators,
             "file_count": summary.num_files_train,
             "samples_per_file": summary.num_samples_per_file,
@@ -203,10 +206,8 @@ def settings_of(folder: RunFolder) -> tuple[dict[str, Setting], dict[str, str]]:
     return more | settings, overrides or changed
 
 
-def accelerator_of(folder: RunFolder, overrides: Mapping[str, str]) -> str | None:
-    """Return the emulated accelerator, named by the workload that was chosen, or by a folder."""
-    jobs = (job for edition in editions().values() for job in edition.training.values())
-    known = {name for job in jobs for name in job.accelerators}
+def named(folder: RunFolder, overrides: Mapping[str, str], known: set[str]) -> str | None:
+    """Return which known name the workload that was chosen has, or a folder."""
     for text in (overrides.get("workload", ""), *reversed(folder.path.split("/"))):
         found = known.intersection(re.split(r"[^a-z0-9]+", text.lower()))
         if found:

@@ -208,7 +208,8 @@ def nearest_edition(
             order = (is_other, len(differences), not is_class, edition.name != hint, -number)
             found.append((order, edition.name, tuple(differences)))
     if not found:
-        return LAST_EDITION, (f"no edition has {getattr(facts, 'model', facts.kind)}",)
+        name = hint if hint and hint in editions() else LAST_EDITION
+        return name, (f"no edition has {getattr(facts, 'model', facts.kind)}",)
     _, name, differences = min(found)
     return name, differences
 
@@ -234,7 +235,8 @@ def _differing(facts: TrainingFacts, job: TrainingModel) -> Iterator[str]:
     else:
         yield from _other("batch", facts.batch_samples, accelerator.batch_samples)
         yield from _other("step time", facts.step_s, accelerator.step_s)
-    yield from _other("epochs", len(facts.epochs) or None, job.epochs)
+    epochs = len(facts.epochs) or len(facts.reported.au if facts.reported else ())
+    yield from _other("epochs", epochs or None, job.epochs)
     yield from _other("record bytes", facts.record_bytes, job.record_bytes)
     yield from _other("samples per file", facts.samples_per_file, job.samples_per_file)
 

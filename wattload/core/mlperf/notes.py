@@ -33,7 +33,7 @@ FAR_FASTER = 0.5
 """A load in less than this share of the median of its siblings' times is far faster."""
 LEAST_RECALL = 0.9
 
-_OWN = ("folder", "root", "dir", "path", "seed")
+_OWN = ("folder", "root", "dir", "path", "seed", "checkpoints_write", "checkpoints_read")
 
 
 def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
@@ -175,7 +175,8 @@ def _report(published: PublishedSet) -> Iterator[Finding]:
 def _settings(runs: Sequence[PublishedRun]) -> Iterator[Finding]:
     """Yield a note on parameters that differ between the runs of a set, paths and seeds apart."""
     names = {name for run in runs for name in run.settings if not name.endswith(_OWN)}
-    values = {name: {str(run.settings.get(name)) for run in runs} for name in names}
+    # A run without its configuration lacks its settings; that is no other value.
+    values = {n: {str(r.settings[n]) for r in runs if n in r.settings} for n in names}
     for name in ("file_count", "accelerators"):
         values[name] = {str(getattr(run.facts, name, None)) for run in runs}
     values["hosts"] = {str(len(run.hosts)) for run in runs}
