@@ -26,10 +26,13 @@ from tests.mlperf_sets import (
 from wattload.core.mlperf.edition import core_config, edition_of, editions, nearest_edition
 from wattload.core.mlperf.notes import copies, notes
 from wattload.core.mlperf.published import (
+    Block,
+    Epoch,
     Host,
     Operation,
     PublishedRun,
     PublishedSet,
+    RankBlock,
     Unread,
 )
 from wattload.core.mlperf.rules import RULES, Finding, judge
@@ -74,6 +77,12 @@ def reported(published: PublishedSet, *which: int, **update: Any) -> PublishedSe
         return run.model_copy(update={"facts": facts})
 
     return with_runs(published, change, *which)
+
+
+def without_steps(run: PublishedRun) -> PublishedRun:
+    block = Block(ranks=(RankBlock(rank=0, duration_s=340.0),))
+    epochs = (Epoch(blocks=(block,)),) * 5
+    return run.model_copy(update={"facts": run.facts.model_copy(update={"epochs": epochs})})
 
 
 def three_epochs(published: PublishedSet) -> PublishedSet:
@@ -402,6 +411,26 @@ def test_another_changed_set_is_found_by_its_rules_alone(
     published: PublishedSet, expected: Mapping[str, str]
 ) -> None:
     assert standings(published) == expected
+
+
+def test_a_rate_is_held_against_the_formulas_of_its_tree_or_the_nearest() -> None:
+    def with_slow_first_step(run: PublishedRun) -> PublishedRun:
+        (block,) = run.facts.epochs[0].blocks  # type: ignore[union-attr]
+        ranks = tuple(each.model_copy(update={"first_step_s": 30.0}) for each in block.ranks)
+        epochs = (Epoch(blocks=(Block(ranks=ranks),)),) * 5
+        return run.model_copy(update={"facts": run.facts.model_copy(update={"epochs": epochs})})
+
+    published = with_runs(reported(V1, au_mean=None), with_slow_first_step)
+    (note,) = notes(published, "v2.0")
+    assert note.rule == "recomputed"
+    nameless = published.model_copy(update={"edition": None})
+    assert not list(notes(nameless, "v2.0"))
+    # v2.0 has no figure without step lists, which must not hide that v1.0's is another.
+    of_blocks = with_runs(
+        reported(nameless, samples_per_s_mean=50.0, samples_per_s=(), nominal_bytes_per_s=None),
+        without_steps,
+    )
+    assert {each.rule for each in notes(of_blocks, "v2.0")} == {"recomputed", "report"}
 
 
 def test_only_unet3d_may_read_directly() -> None:

@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from wattload.core.mlperf import formulas
+from wattload.core.mlperf.edition import editions
 from wattload.core.mlperf.published import (
     AnyFacts,
     CacheFacts,
@@ -37,10 +38,18 @@ _OWN = ("folder", "root", "dir", "path", "seed", "checkpoints_write", "checkpoin
 
 
 def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
-    """Yield the notes on one set; ``edition`` is that whose throughput its runs report."""
+    """Yield the notes on one set; ``edition`` is that whose throughput its runs report.
+
+    If the tree does not say which one it is of, the formulas that come nearest count.
+    """
     found: dict[str, list[Pair]] = defaultdict(list)
+    names = [edition] if published.edition else [edition, *editions()]
     for run in published.runs:
-        for pair in reported_pairs(run, edition):
+        by_edition = [list(reported_pairs(run, name)) for name in names]
+        for pair in min(
+            by_edition,
+            key=lambda pairs: (-len(pairs), max((each.difference for each in pairs), default=0)),
+        ):
             if pair.difference > pair.most:
                 found[pair.what].append(pair)
         yield from _loads(run)
