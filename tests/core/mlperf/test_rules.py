@@ -425,12 +425,18 @@ def test_a_rate_is_held_against_the_formulas_of_its_tree_or_the_nearest() -> Non
     assert note.rule == "recomputed"
     nameless = published.model_copy(update={"edition": None})
     assert not list(notes(nameless, "v2.0"))
-    # v2.0 has no figure without step lists, which must not hide that v1.0's is another.
+    # v2.0 has no figure without step lists; the settings are of a class of v1.0, which has one.
     of_blocks = with_runs(
         reported(nameless, samples_per_s_mean=50.0, samples_per_s=(), nominal_bytes_per_s=None),
         without_steps,
     )
-    assert {each.rule for each in notes(of_blocks, "v2.0")} == {"recomputed", "report"}
+    assert {each.rule for each in notes(of_blocks, "v1.0")} == {"recomputed", "report"}
+    assert {each.rule for each in notes(of_blocks, "v2.0")} == {"report"}
+
+
+def test_unknown_checkpoints_are_not_counted_as_none() -> None:
+    unknown = with_facts(CHECKPOINTS, writes=(), reads=())
+    assert standings(unknown)["checkpoint_count"] == "not_checked"
 
 
 def test_only_unet3d_may_read_directly() -> None:

@@ -351,9 +351,9 @@ def test_a_cache_run_has_its_options_and_trials(tmp_path: Path) -> None:
         option.written_bytes_per_s
     )
     assert cache_per_s(facts, option, lambda each: each.tokens_processed).value == 40
-    assert memory_share(option).value == pytest.approx(0.7)
-    assert worst_p95_s(option, lambda each: each.write_p95_s).value == pytest.approx(1.899)
-    assert worst_p95_s(option, lambda each: each.fsync_p95_s).value == pytest.approx(0.0218)
+    assert memory_share(facts, option).value == pytest.approx(0.7)
+    assert worst_p95_s(facts, option, lambda each: each.write_p95_s).value == pytest.approx(1.899)
+    assert worst_p95_s(facts, option, lambda each: each.fsync_p95_s).value == pytest.approx(0.0218)
     assert [host.memory_bytes for host in run.hosts] == [64 * GIB] * 2
     assert run.settings == {
         "partial_failure": False,
@@ -393,7 +393,9 @@ def test_trials_that_are_absent_leave_rates_unknown(tmp_path: Path) -> None:
     assert run.facts.source == "summary"
     value, reason = cache_per_s(run.facts, option, storage_read_bytes)
     assert (value, reason) == (None, "only 3 of 4 files of trials and ranks have it")
-    assert memory_share(option).value == pytest.approx(0.7)
+    share = memory_share(run.facts, option)
+    assert share.value == pytest.approx(0.7)
+    assert share.reason == "of 3 of 4 files of trials and ranks"
 
 
 @pytest.mark.parametrize(

@@ -200,18 +200,26 @@ def cache_per_s(
     return Value(sum(rates) / facts.trials)
 
 
-def memory_share(option: CacheOption) -> Value:
-    """Return the share of the bytes read that came from memory, over the known trials."""
+def memory_share(facts: CacheFacts, option: CacheOption) -> Value:
+    """Return the share of the bytes read that came from memory; see ``_of_trials``."""
     known = [each for each in option.trials if storage_read_bytes(each) is not None]
     read = sum(each.read_bytes or 0 for each in known)
     memory = sum(each.memory_bytes or 0 for each in known)
-    return Value(memory / read) if read else Value(None, "no trial says what it read")
+    return _of_trials(facts, len(known), memory / read if read else None)
 
 
-def worst_p95_s(option: CacheOption, of: Callable[[CacheTrial], float | None]) -> Value:
-    """Return the largest 95th percentile of the known trials, of whole writes or of fsync alone."""
+def worst_p95_s(
+    facts: CacheFacts, option: CacheOption, of: Callable[[CacheTrial], float | None]
+) -> Value:
+    """Return the largest 95th percentile, of whole writes or fsync alone; see ``_of_trials``."""
     known = [value for value in map(of, option.trials) if value is not None]
-    return Value(max(known)) if known else Value(None, "no trial says it")
+    return _of_trials(facts, len(known), max(known, default=None))
+
+
+def _of_trials(facts: CacheFacts, known: int, value: float | None) -> Value:
+    """Return a figure of the known trials, with how many they are unless they are all."""
+    due = facts.trials * facts.ranks
+    return Value(value, f"of {known} of {due} files of trials and ranks" if known < due else "")
 
 
 def index_bytes(facts: VectorFacts) -> Value:

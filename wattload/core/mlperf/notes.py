@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from wattload.core.mlperf import formulas
-from wattload.core.mlperf.edition import editions
+from wattload.core.mlperf.edition import class_division, editions
 from wattload.core.mlperf.published import (
     AnyFacts,
     CacheFacts,
@@ -40,16 +40,15 @@ _OWN = ("folder", "root", "dir", "path", "seed", "checkpoints_write", "checkpoin
 def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
     """Yield the notes on one set; ``edition`` is that whose throughput its runs report.
 
-    If the tree does not say which one it is of, the formulas that come nearest count.
+    If neither the tree nor a class of its settings says so, the formulas that come nearest count.
     """
     found: dict[str, list[Pair]] = defaultdict(list)
-    names = [edition] if published.edition else [edition, *editions()]
+    first = published.runs[0]
+    is_sure = published.edition or class_division(first.facts, first.settings, editions()[edition])
     for run in published.runs:
+        names = [edition] if is_sure else [edition, *editions()]
         by_edition = [list(reported_pairs(run, name)) for name in names]
-        for pair in min(
-            by_edition,
-            key=lambda pairs: (-len(pairs), max((each.difference for each in pairs), default=0)),
-        ):
+        for pair in min(by_edition, key=_farthest):
             if pair.difference > pair.most:
                 found[pair.what].append(pair)
         yield from _loads(run)
@@ -64,6 +63,10 @@ def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
     yield from _report(published)
     if published.facts.kind == "training":
         yield from _settings(published.runs)
+
+
+def _farthest(pairs: Sequence[Pair]) -> float:
+    return max((each.difference for each in pairs), default=0.0)
 
 
 def copies(sets: Sequence[PublishedSet]) -> Mapping[int, Finding]:

@@ -32,8 +32,8 @@ PUBLISHED = PublishedView[CheckpointFacts](
     conditions=lambda f: {
         "processes": whole(f.ranks),
         "checkpoint": quantity(f.checkpoint_bytes, Unit.BYTES),
-        "saves": whole(len(f.writes)),
-        "loads": whole(len(f.reads)),
+        "saves": whole(None if f.source == "summary" else len(f.writes)),
+        "loads": whole(None if f.source == "summary" else len(f.reads)),
         "fsync": str(f.fsync),
     },
     phases=frozenset({WRITE_PHASE, READ_PHASE}),

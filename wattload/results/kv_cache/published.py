@@ -53,12 +53,15 @@ PUBLISHED = PublishedView[KvFacts](
         "processed_tokens_per_s": (
             Unit.SAMPLES_PER_SECOND, lambda facts, _: formulas.cache_per_s(
                 facts, facts.options[0], lambda trial: trial.tokens_processed)),
-        "share_from_memory": _of(Unit.FRACTION, formulas.memory_share),
-        "write_p95_s": _of(
-            Unit.SECONDS, lambda o: formulas.worst_p95_s(o, lambda trial: trial.write_p95_s)),
-        "fsync_p95_s": _of(
-            Unit.SECONDS, lambda o: formulas.worst_p95_s(o, lambda trial: trial.fsync_p95_s)),
-        SOURCE: (None, lambda facts, _: "trials" if facts.options[0].trials else "summaries"),
+        "share_from_memory": (
+            Unit.FRACTION, lambda facts, _: formulas.memory_share(facts, facts.options[0])),
+        "write_p95_s": (
+            Unit.SECONDS, lambda facts, _: formulas.worst_p95_s(
+                facts, facts.options[0], lambda trial: trial.write_p95_s)),
+        "fsync_p95_s": (
+            Unit.SECONDS, lambda facts, _: formulas.worst_p95_s(
+                facts, facts.options[0], lambda trial: trial.fsync_p95_s)),
+        SOURCE: (None, lambda facts, _: "trials" if facts.source == "blocks" else "summaries"),
     },
     conditions=lambda facts: {"model": facts.model, "option": facts.options[0].option,
                               "processes": str(facts.ranks)},

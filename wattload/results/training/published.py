@@ -43,7 +43,7 @@ PUBLISHED = PublishedView[OwnFacts](
         "accelerators": whole(facts.accelerators),
         "files": whole(facts.file_count),
         "steps an epoch": whole(formulas.rank_steps(facts)),
-        "epochs": whole(len(facts.epochs)),
+        "epochs": whole(len(facts.epochs) or None),
         "batch": whole(facts.batch_samples),
         "step time": quantity(facts.step_s, Unit.SECONDS),
         "record": quantity(facts.record_bytes, Unit.BYTES),
