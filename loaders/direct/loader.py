@@ -279,7 +279,8 @@ class Pass:
     ``fetch`` begins to read the files of a group into one and calls back, on any other thread, when
     they have been read or one has failed. The callback decodes them and begins the next group. With
     ``held``, the files' bytes by sample, those are decoded instead of the content of the slots.
-    With ``equal`` a group is decoded in one call.
+    With ``equal`` a group is decoded in one call. ``spare`` runs a call on another thread: to begin
+    a group costs milliseconds of Python, which the consumer would wait for.
 
     Beyond the group that is read now, at most ``queued_bytes`` are requested, and at least one
     group: enough to keep the reader's queue full across the border between two of them. Beyond
@@ -294,11 +295,13 @@ class Pass:
         tensors: Sequence[NDArray[np.uint8]],
         fetch: Fetch,
         *,
+        spare: Callable[[Callable[[], None]], object],
         queued_bytes: int,
         held: Sequence[NDArray[np.uint8]] | None = None,
         equal: EqualRecords | None = None,
     ) -> None:
         self._samples = samples
+        self._spare = spare
         self._layout = record_format(samples.record_format)
         self._equal = equal
         self._size = samples.batch_samples
@@ -319,8 +322,8 @@ class Pass:
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches in order; each tensor is reused when the next batch is requested."""
+        self._advance()
         for number in range(len(self._order) // self._size):
-            self._advance()
             with self._changed:
                 self._changed.wait_for(partial(self._is_settled, number))
                 if self._failure is not None:
@@ -331,6 +334,7 @@ class Pass:
             yield assembly.finished()
             with self._changed:
                 self._returned += 1
+            self._spare(self._advance)
 
     def stop(self) -> None:
         """Begin no more files, and wait until the slots of those in flight are free."""
@@ -495,6 +499,7 @@ class DirectSampleLoader:
             self._slots,
             self._tensors,
             self._fetch,
+            spare=self._decoders.submit,
             queued_bytes=self._queued_bytes,
             held=self._held,
             equal=self._equal,

@@ -204,11 +204,15 @@ def epoch_order(
     return [int(sample) for sample in shuffled[batches.ravel()]]
 
 
+MOST_DRAWN = 256
+"""The loop hashes rows while the accelerators wait."""
+
+
 def drawn_samples(order: list[int], draw: int) -> frozenset[int]:
-    """Return the samples whose rows are hashed: 1 in 16 of the first epoch, at least one.
+    """Return the samples whose rows are hashed: 1 in 16 of the first epoch, from 1 to 256.
 
     ``draw`` is a random number of 64 bits, new for every run.
     """
-    count = max(round(len(order) / 16), 1)
+    count = min(max(round(len(order) / 16), 1), MOST_DRAWN)
     drawn = np.random.default_rng((draw, len(order))).choice(order, count, replace=False)
     return frozenset(int(sample) for sample in drawn)

@@ -259,10 +259,10 @@ class _Tally:
         first, self._row_count = self._row_count, self._row_count + len(batch.tensor)
         hashed_rows = {}
         indices = self.order[first : self._row_count]
-        for number, (row, index) in enumerate(zip(batch.tensor, indices, strict=True)):
+        for number, index in enumerate(indices):
             if index in self.drawn:
                 hashed_rows[number] = len(self._rows)
-                self._rows.append((index, self._hash(row)))
+                self._rows.append((index, self._hash(batch.tensor[number])))
         return hashed_rows
 
     def arrived(self, copies: Sequence[Arrived]) -> None:

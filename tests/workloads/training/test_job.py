@@ -95,8 +95,10 @@ def test_orders_depend_on_seed_and_epoch_alone() -> None:
     assert tuple(again) == orders[2, 1]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 1), (7, 1), (16, 1), (28, 2), (3500, 219)])
-def test_one_in_16_samples_is_drawn_and_at_least_one(count: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "expected"), [(1, 1), (7, 1), (16, 1), (28, 2), (3500, 219), (14_000, 256)]
+)
+def test_one_in_16_samples_is_drawn_from_one_to_256(count: int, expected: int) -> None:
     order = list(range(100, 100 + count))
     drawn = drawn_samples(order, 3)
     assert len(drawn) == expected

@@ -400,7 +400,7 @@ FIGURES = (
         name="hash_cpu_s",
         of=lambda run: _sum(run, lambda epoch: epoch.hash_cpu_s),
         meaning="CPU seconds spent on verification within the timed window: of blocks in the "
-        "loader's workers, and of 1 in 16 rows in the loop.",
+        "loader's workers, and of 1 in 16 rows, at most 256 an epoch, in the loop.",
         reason=_missing(HASH),
     ),
     _of_program,
