@@ -78,7 +78,7 @@ def started(
 
 def test_behind_the_file_that_is_read_the_queue_is_kept_full_and_no_more(tmp_path: Path) -> None:
     sizes = make_samples(tmp_path).file_bytes
-    _, fetches = started(tmp_path, spare=lambda call: call(), queued_bytes=sizes[1] + sizes[2] + 1)
+    _, fetches = started(tmp_path, queued_bytes=sizes[1] + sizes[2] + 1)
     assert fetches.asked == [0, 1, 2, 3]
     fetches.come(0)
     assert fetches.asked == [0, 1, 2, 3]  # behind file 1 there is enough yet
