@@ -148,7 +148,7 @@ def test_check_of_a_good_run_is_a_table_and_status_0(
     assert "run-good" in out
     assert "clocks_agree" in out
     assert "3 of 3 records and traces match their seals and digests" in out
-    assert "MLPerf Storage's rules for this workload: " in out
+    assert "MLPerf Storage's rules for this workload, v2.0: " in out
 
 
 def test_check_says_what_is_missing_and_how_a_run_ended(

@@ -70,6 +70,16 @@ def test_a_run_by_all_rules_is_closed() -> None:
         assert all(each.id for each in judgement.findings)
 
 
+@pytest.mark.parametrize(("edition", "identity"), [("v1.0", "3"), ("v3.0", "3.1.2")])
+def test_a_run_is_held_against_any_edition_that_is_named(edition: str, identity: str) -> None:
+    judgement = judge(training(1), five(), edition)
+    assert judgement is not None
+    found = {each.rule: each for each in judgement.findings}
+    assert (judgement.edition, found["data_set_size"].id) == (edition, identity)
+    is_other = found["job"].sentence == "The job has accelerator h100 instead of b200."
+    assert is_other is (edition == "v3.0")
+
+
 def test_other_workloads_have_no_rules() -> None:
     assert judge(make_run(Scenario(workload="dlrm"))[0]) is None
 

@@ -54,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--edition",
         metavar="NAME",
-        help="check published results of MLPerf Storage, as downloaded or imported, by the rules "
-        "of v1.0, v2.0 or v3.0, or auto: of the edition that a set's parameters match",
+        help="check published results of MLPerf Storage, as downloaded or imported, else runs of "
+        "wattload, by the rules of v1.0, v2.0 or v3.0, or auto: of the edition that the parameters "
+        "match",
     )
     parser.add_argument(
         "--verbose",
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         RecordError: a path does not exist, or there is no record under any.
     """
-    from wattload.cli.published import AUTO, check_published, has_published
+    from wattload.cli.published import check_published, has_published, named_edition
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.runs.load import find_records, load_readable
     from wattload.reports.runs.validity import checks_of_files
@@ -87,12 +88,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     found = find_records(arguments.runs)
     has_none = not (found.files or found.unfinished or found.unsearched)
-    if arguments.edition or (has_none and has_published(arguments.runs)):
+    edition = named_edition(arguments.edition)
+    is_published = has_published(arguments.runs) if has_none or arguments.edition else False
+    if is_published or (has_none and arguments.edition):
         return check_published(
-            arguments.runs,
-            arguments.edition or AUTO,
-            verbose=arguments.verbose,
-            as_json=arguments.json,
+            arguments.runs, edition, verbose=arguments.verbose, as_json=arguments.json
         )
     if has_none:
         raise next(iter(found.faults.values()))
@@ -105,7 +105,10 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load_readable(arguments.runs)
     left_out = {each.path: reasons.get(each.path) or each.reason for each in loaded.left_out}
     records = [run.record for run in loaded.runs]
-    judged = [Judged(run, checks_of_files(run), judge(run.record, records)) for run in loaded.runs]
+    judged = [
+        Judged(run, checks_of_files(run), judge(run.record, records, edition))
+        for run in loaded.runs
+    ]
     if arguments.json:
         documents = [_document(each, again.get(each.run.id)) for each in judged]
         documents += [
@@ -290,7 +293,8 @@ def _rules(judged: Sequence[Judged]) -> Iterator[Text]:
     parts = ", ".join(
         name if len(ruled) == 1 else f"{name} ({count} runs)" for name, count in standings.items()
     )
-    yield Text(f"MLPerf Storage's rules for this workload: {parts}")
+    names = " and ".join(dict.fromkeys(judgement.edition for _, judgement in ruled))
+    yield Text(f"MLPerf Storage's rules for this workload, {names}: {parts}")
     found: dict[tuple[Standing, str, str], list[tuple[str, str]]] = {}
     for run_id, judgement in ruled:
         for finding in judgement.findings:

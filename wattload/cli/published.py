@@ -55,16 +55,26 @@ def has_published(paths: Sequence[Path]) -> bool:
     return any(path.is_dir() and (holds_published(path) or is_tree(path)) for path in paths)
 
 
-def check_published(paths: Sequence[Path], edition: str, *, verbose: bool, as_json: bool) -> int:
+def named_edition(name: str | None) -> str | None:
+    """Return an edition's name, ``None`` for that which the parameters match.
+
+    Raises:
+        ConfigError: there is no such edition.
+    """
+    if name not in (None, AUTO, *editions()):
+        known = ", ".join((AUTO, *editions()))
+        raise ConfigError(f"unknown edition {name}; --edition takes {known}")
+    return None if name == AUTO else name
+
+
+def check_published(
+    paths: Sequence[Path], edition: str | None, *, verbose: bool, as_json: bool
+) -> int:
     """Print what holds of published sets; returns 3 if one fails a rule of its edition, else 0.
 
     Raises:
-        ConfigError: the edition is unknown.
         DataError: there is no set.
     """
-    if edition not in (AUTO, *editions()):
-        known = ", ".join((AUTO, *editions()))
-        raise ConfigError(f"unknown edition {edition}; --edition takes {known}")
     stored = [path for path in paths if holds_published(path)]
     sets, unread = read_sets(stored)
     for tree in (read_tree(path) for path in paths if path not in stored):
@@ -81,10 +91,10 @@ def check_published(paths: Sequence[Path], edition: str, *, verbose: bool, as_js
     return CHECK_FAILED if any(each.failed() for each in checked) else 0
 
 
-def _check(published: PublishedSet, edition: str, copied: Finding | None) -> Checked:
+def _check(published: PublishedSet, edition: str | None, copied: Finding | None) -> Checked:
     run, hint = published.runs[0], published.edition
     nearest, _ = nearest_edition(run.facts, run.settings, hint)
-    held = nearest if edition == AUTO else edition
+    held = edition or nearest
     findings = [*judge(published, editions()[held]), *notes(published, nearest)]
     _, reason = edition_of(run.facts, run.settings, hint)
     return Checked(published, held, reason, [*findings, *([copied] if copied else [])])

@@ -35,12 +35,15 @@ class Judgement(Frozen):
     findings: tuple[Finding, ...]
 
 
-def judge(record: RunRecord, others: Sequence[RunRecord] = ()) -> Judgement | None:
+def judge(
+    record: RunRecord, others: Sequence[RunRecord] = (), edition: str | None = None
+) -> Judgement | None:
     """Judge a run by MLPerf Storage's rules; ``None`` for a workload without, or without facts.
 
     Args:
         record: the run.
         others: the runs given with it; those with the same settings and drives may form a result.
+        edition: by whose rules, by default that which the run's parameters match best.
     """
     results, run = results_of(record.workload.name), run_of(record)
     if results is None or results.submission is None or run is None:
@@ -53,7 +56,7 @@ def judge(record: RunRecord, others: Sequence[RunRecord] = ()) -> Judgement | No
             tree="", path="", edition=None, division=None, organisation="", system="",
             runs=(own_run,),
         ),
-        editions()[nearest_edition(own_run.facts, {})[0]],
+        editions()[edition or nearest_edition(own_run.facts, {})[0]],
         (own_run,),
     )  # fmt: skip
     runs = [run, *(found for other in alike if (found := run_of(other)) is not None)]

@@ -12,7 +12,6 @@ import pytest
 
 from wattload.core.mlperf.formulas import (
     cache_per_s,
-    checkpoint_bytes_per_s,
     index_bytes,
     mean_checkpoint_bytes_per_s,
     memory_share,
@@ -223,8 +222,6 @@ def test_total_over_total_stands_beside_the_mean_of_rates(tmp_path: Path) -> Non
     checkpoints(tmp_path)
     _, facts = checkpoint_run(tmp_path)
     size = 8 * GIB
-    assert checkpoint_bytes_per_s(facts, facts.reads).value == pytest.approx(3 * size / 22)
-    assert checkpoint_bytes_per_s(facts, facts.writes).value == pytest.approx(2 * size / 10)
     assert slowest_checkpoint_bytes_per_s(facts, facts.writes).value == pytest.approx(2 * size / 12)
     for done, reported in (
         (facts.reads, facts.reported_reads),
@@ -248,7 +245,7 @@ def test_v2_and_runs_of_one_direction_lie_otherwise(tmp_path: Path) -> None:
     assert (read.writes, read.reads) == ((), ())
     assert (written.source, read.source) == ("blocks", "summary")
     assert read.reported_reads is not None
-    assert "times" in checkpoint_bytes_per_s(read, read.reads).reason
+    assert "times" in slowest_checkpoint_bytes_per_s(read, read.reads).reason
 
 
 @pytest.mark.parametrize("zone_h", [9, 0, -4])

@@ -149,15 +149,6 @@ def _listed(value: float | None) -> float:
     return value
 
 
-def checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
-    """Return all bytes over all time of a run's writes or reads, by the time of the first rank.
-
-    MLPerf Storage reports that rank's times, too.
-    """
-    seconds = sum(each.seconds[0] for each in done)
-    return _of_checkpoints(facts, done, lambda size: size * len(done) / seconds)
-
-
 def slowest_checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
     """Return all bytes over all time, each checkpoint's until the last known rank is done."""
     seconds = sum(max(each.seconds) for each in done)
