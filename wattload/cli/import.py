@@ -82,9 +82,12 @@ def _sources(*sets: PublishedSet) -> dict[str, int]:
 
 def _print(tree: Tree) -> None:
     for each in tree.sets:
-        _, model, accelerator = subject_of(each.facts)
+        kind, model, accelerator = subject_of(each.facts)
         sources = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(each).items() if n)
-        subject, runs = f"{model} {accelerator}".strip(), counted(len(each.runs), "run")
+        words = [kind.replace("_", " "), model, accelerator]
+        if each.facts.kind == "training":
+            words = [model, str(each.facts.accelerators), accelerator]
+        subject, runs = " ".join(filter(None, words)), counted(len(each.runs), "run")
         whose = (
             f"{each.organisation}, {each.system}" if each.division else f"{each.tree}/{each.path}"
         )
