@@ -8,20 +8,15 @@ from typing import Any
 from wattload.core.base_models import Frozen
 from wattload.core.mlperf import formulas
 from wattload.core.mlperf.published import (
-    Block,
     CacheFacts,
     CacheOption,
     CheckpointFacts,
-    Epoch,
-    Host,
     Operation,
     PublishedRun,
     PublishedSet,
     RankBlock,
-    ReportedCheckpoints,
     ReportedSet,
     ReportedTraining,
-    SourceFile,
     TrainingFacts,
     VectorFacts,
 )
@@ -116,7 +111,7 @@ def training_facts(accelerator: str, seconds: float, edition: str) -> TrainingFa
         record_bytes=146600628,
         batch_samples=7,
         step_s=step_s,
-        epochs=(Epoch(blocks=(Block(ranks=ranks),)),) * 5,
+        epochs=(ranks,) * 5,
     )
     rate, au = formulas.samples_per_s(facts, edition).value, formulas.au(facts).value
     assert rate is not None
@@ -144,7 +139,7 @@ def training_set(edition: str = "v1.0") -> PublishedSet:
             name=f"run{number}",
             started_s=started_s,
             ended_s=started_s + 5 * took_s,
-            hosts=(Host(memory_bytes=MEMORY_BYTES),) * HOSTS,
+            host_memory_bytes=(MEMORY_BYTES,) * HOSTS,
             settings=V1_SETTINGS if edition == "v1.0" else V3_SETTINGS,
             overrides={
                 "workload": f"unet3d_{accelerator}",
@@ -153,7 +148,7 @@ def training_set(edition: str = "v1.0") -> PublishedSet:
                 "reader.read_threads": "8",
             },
             facts=facts,
-            sources=(source(f"{edition}/run{number}/summary.json"),),
+            sources=source(f"{edition}/run{number}/summary.json"),
         )
         started_s += 5 * took_s + 60
         runs.append(run)
@@ -169,21 +164,20 @@ def training_set(edition: str = "v1.0") -> PublishedSet:
         reported=ReportedSet(
             runs=rates,
             samples_per_s_mean=sum(rates.values()) / len(rates),
-            source=source("report.json"),
         )
         if edition == "v1.0"
         else None,
     )
 
 
-def hosts_of(memory_gib: float, known: int = HOSTS) -> tuple[Host, ...]:
+def hosts_of(memory_gib: float, known: int = HOSTS) -> tuple[int | None, ...]:
     """Return hosts of a set with this memory, unknown in all but some."""
     memory = round(memory_gib * GIB)
-    return tuple(Host(memory_bytes=memory if n < known else None) for n in range(HOSTS))
+    return tuple(memory if n < known else None for n in range(HOSTS))
 
 
-def source(path: str) -> SourceFile:
-    return SourceFile(path=path, size_bytes=1, sha256=path)
+def source(path: str) -> dict[str, str]:
+    return {path: path}
 
 
 def _one(name: str, facts: Any, **more: Any) -> PublishedSet:
@@ -210,15 +204,15 @@ def checkpoint_set() -> PublishedSet:
         checkpoint_bytes=size,
         fsync=True,
         interval_s=5.0,
-        writes=(Operation(start_s=1e9, seconds=(6.0,) * 8),) * 10,
-        reads=(Operation(start_s=1e9, seconds=(8.0,) * 8, device_bytes=size),) * 10,
-        reported_writes=ReportedCheckpoints(bytes_per_s=size / 6.0, seconds=6.0),
-        reported_reads=ReportedCheckpoints(bytes_per_s=size / 8.0, seconds=8.0),
+        writes=(Operation(seconds=(6.0,) * 8),) * 10,
+        reads=(Operation(seconds=(8.0,) * 8, device_bytes=size),) * 10,
+        reported_write_bytes_per_s=size / 6.0,
+        reported_read_bytes_per_s=size / 8.0,
     )
     return _one(
         "checkpointing/llama3-8b",
         facts,
-        hosts=(Host(memory_bytes=size // 3),),
+        host_memory_bytes=(size // 3,),
         settings=CHECKPOINT_SETTINGS,
         overrides={"workload": "llama3_8b", "checkpoint.num_checkpoints_read": "10"},
     )
@@ -230,7 +224,6 @@ def cache_set() -> PublishedSet:
         read_bytes_per_s=1e9,
         written_bytes_per_s=1e8,
         tokens_per_s=100.0,
-        storage_tokens_per_s=90.0,
     )
     options = tuple(option.model_copy(update={"option": name}) for name in ("1", "2", "3"))
     facts = CacheFacts(model="llama3.1-8b", ranks=1, trials=3, options=options)
@@ -247,7 +240,6 @@ def vector_set() -> PublishedSet:
         seconds=60.0,
         queries_per_s=166.0,
         recall=0.95,
-        latency_mean_s=0.01,
         latency_p99_s=0.02,
     )
     one = _one("vector_database/DISKANN", facts)
@@ -278,7 +270,7 @@ def slower(published: PublishedSet, *which: int, are_reported: bool) -> Publishe
     def change(run: PublishedRun) -> PublishedRun:
         facts = run.facts
         assert isinstance(facts, TrainingFacts)
-        seconds = 2 * facts.epochs[0].blocks[0].ranks[0].duration_s
+        seconds = 2 * facts.epochs[0][0].duration_s
         slow = training_facts(facts.accelerator or "", seconds, published.edition or "")
         if not are_reported:
             slow = slow.model_copy(update={"reported": facts.reported})

@@ -125,7 +125,7 @@ def _published(subject: Subject) -> Iterator[PublishedRow]:
             for table, name, facts in _views()[run.facts.kind].rows(run.facts):
                 rows[table, name].append(facts)
         nearest = nearest_edition(of.facts, of.runs[0].settings, of.edition)
-        memory = sum_if_known(host.memory_bytes for host in of.runs[0].hosts)
+        memory = sum_if_known(of.runs[0].host_memory_bytes)
         memory_text = f"{quantity(memory, Unit.BYTES)} of memory" if memory else ""
         for (table, name), found in rows.items():
             remark = ", ".join(filter(None, (of.organisation, of.division, name, memory_text)))

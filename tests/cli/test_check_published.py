@@ -24,7 +24,7 @@ def stored(folder: Path, *sets: PublishedSet) -> str:
 @pytest.fixture
 def bad() -> PublishedSet:
     """Return a set with too much memory for its data."""
-    other = changed(training_set(), hosts=hosts_of(512), sources=(), started_s=None)
+    other = changed(training_set(), host_memory_bytes=hosts_of(512), sources={}, started_s=None)
     return other.model_copy(update={"path": "closed/org/results/other"})
 
 

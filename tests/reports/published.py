@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from wattload.core.mlperf.published import (
-    Block,
-    Epoch,
     PublishedRun,
     PublishedSet,
     RankBlock,
@@ -33,7 +31,7 @@ def training(
     values = {
         "model": "unet3d", "accelerator": "h100", "accelerators": 2, "file_count": 7000,
         "samples_per_file": 1, "record_bytes": 146_600_628.0, "batch_samples": 7, "step_s": 0.323,
-        "epochs": (Epoch(blocks=(Block(ranks=tuple(blocks)),)),) * 5,
+        "epochs": (tuple(blocks),) * 5,
         "reported": ReportedTraining(au_mean=499 * 0.323 / 180, samples_per_s_mean=reported),
     }  # fmt: skip
     return TrainingFacts.model_validate(values | changes)

@@ -19,7 +19,6 @@ from wattload.core.mlperf.published import (
     CacheTrial,
     CheckpointFacts,
     Operation,
-    ReportedCheckpoints,
     VectorFacts,
 )
 from wattload.reports.runs.load import Run, load_runs
@@ -30,24 +29,23 @@ CHECKPOINTS = CheckpointFacts(
     model="llama3-8b", ranks=8, checkpoint_bytes=80_000_000_000, fsync=True, interval_s=5.0,
     writes=(Operation(seconds=(8.0, 10.0)),),
     reads=(Operation(seconds=(4.0, 4.0)), Operation(seconds=(10.0, 12.0))),
-    reported_reads=ReportedCheckpoints(bytes_per_s=14e9),
+    reported_read_bytes_per_s=14e9,
 )  # fmt: skip
 TRIAL = CacheTrial(
-    trial=0, rank=0, seconds=100.0, read_bytes=1000, memory_bytes=877, tokens_processed=5000,
+    seconds=100.0, read_bytes=1000, memory_bytes=877, tokens_processed=5000,
     write_p95_s=1.892, fsync_p95_s=0.0218,
 )  # fmt: skip
 CACHE = CacheFacts(
     model="llama3.1-8b", ranks=1, trials=1,
     options=(
-        CacheOption(option="1", read_bytes_per_s=9.0, written_bytes_per_s=2.0, tokens_per_s=3.0,
-                    storage_tokens_per_s=None),
+        CacheOption(option="1", read_bytes_per_s=9.0, written_bytes_per_s=2.0, tokens_per_s=3.0),
         CacheOption(option="2", read_bytes_per_s=1.23, written_bytes_per_s=2.0, tokens_per_s=3.0,
-                    storage_tokens_per_s=None, trials=(TRIAL,)),
+                    trials=(TRIAL,)),
     ),
 )  # fmt: skip
 VECTORS = VectorFacts(
     database="milvus", index="HNSW", vectors=1000, dimensions=10, queries=600, seconds=60.0,
-    queries_per_s=10.0, recall=0.3, latency_mean_s=None, latency_p99_s=None,
+    queries_per_s=10.0, recall=0.3, latency_p99_s=None,
 )  # fmt: skip
 
 DISKANN = VECTORS.model_copy(update={"index": "DISKANN"})

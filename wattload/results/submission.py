@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from wattload.core.mlperf.edition import Edition
-from wattload.core.mlperf.published import AnyFacts, Host, PublishedRun
+from wattload.core.mlperf.published import AnyFacts, PublishedRun
 from wattload.core.mlperf.rules import Answer, UnknownError
 from wattload.core.record.run import RunRecord
 from wattload.results.facts import F, Run
@@ -52,8 +52,9 @@ class Submission(Generic[F]):
     rules: Mapping[str, Callable[[Own[F]], Answer] | None]
 
     def published(self, run: Run[F]) -> PublishedRun:
-        hosts = (Host(memory_bytes=host.facts.memory_bytes) for host in run.record.hosts)
-        return PublishedRun(name=run.record.run_id, hosts=tuple(hosts), facts=self.facts(run))
+        memory = tuple(host.facts.memory_bytes for host in run.record.hosts)
+        name, facts = run.record.run_id, self.facts(run)
+        return PublishedRun(name=name, host_memory_bytes=memory, facts=facts)
 
 
 def faults(record: RunRecord) -> list[str]:

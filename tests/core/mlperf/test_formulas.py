@@ -12,7 +12,7 @@ from wattload.core.mlperf.formulas import (
     samples_per_s,
     whole_block_samples_per_s,
 )
-from wattload.core.mlperf.published import Block, Epoch, RankBlock, TrainingFacts
+from wattload.core.mlperf.published import Epoch, RankBlock, TrainingFacts
 
 
 def listed(rank: int, duration_s: float = 110.0, steps: int = 10, **changes: float) -> RankBlock:
@@ -37,8 +37,8 @@ def facts(*epochs: Epoch, **changes: object) -> TrainingFacts:
     return TrainingFacts.model_validate(values)
 
 
-def epoch(*ranks: RankBlock) -> Epoch:
-    return Epoch(blocks=(Block(ranks=ranks),))
+def epoch(*blocks: RankBlock) -> Epoch:
+    return blocks
 
 
 BOTH = facts(epoch(listed(0), listed(1)))
@@ -76,12 +76,7 @@ def test_of_one_known_rank_all_others_are_like_it() -> None:
 
 
 def test_blocks_are_weighted_by_their_steps_and_epochs_are_averaged() -> None:
-    two = Epoch(
-        blocks=(
-            Block(ranks=(listed(0), listed(1))),
-            Block(ranks=(listed(0, 200.0, 20), listed(1, 200.0, 20))),
-        )
-    )
+    two = epoch(listed(0), listed(1), listed(0, 200.0, 20), listed(1, 200.0, 20))
     run = facts(two, epoch(listed(0), listed(1)))
     first, second = 2 * 7 * (10 / 110 * 10 + 20 / 200 * 20) / 30, 140 / 110
     assert samples_per_s(run, "v1.0").value == pytest.approx((first + second) / 2)
@@ -101,10 +96,10 @@ def test_from_block_times_the_whole_block_is_known_and_the_rest_has_a_reason() -
     ("run", "reason"),
     [
         (facts(), "epochs are unknown"),
-        (facts(Epoch(blocks=())), "its blocks are unknown"),
+        (facts(()), "its blocks are unknown"),
         (facts(epoch(RankBlock(rank=0, duration_s=1)), batch_samples=None), "batch is unknown"),
         (facts(epoch(RankBlock(rank=0, duration_s=1)), file_count=13), "no batch is full"),
-        (facts(Epoch(blocks=epoch(RankBlock(rank=0, duration_s=1)).blocks * 2)), "each of"),
+        (facts(epoch(RankBlock(rank=0, duration_s=1)) * 2), "each of"),
     ],
 )
 def test_what_is_unknown_has_a_reason(run: TrainingFacts, reason: str) -> None:
@@ -139,7 +134,7 @@ def test_steps_of_a_rank_are_whole_batches_of_its_share(
         ((epoch(listed(0), listed(1)),), "steps"),
         ((epoch(listed(0)),), "blocks"),
         ((epoch(RankBlock(rank=0, duration_s=110.0)),), "blocks"),
-        ((Epoch(blocks=()),), "summary"),
+        (((),), "summary"),
         ((), "summary"),
     ],
 )

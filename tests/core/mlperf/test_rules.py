@@ -26,9 +26,6 @@ from tests.mlperf_sets import (
 from wattload.core.mlperf.edition import core_config, edition_of, editions, nearest_edition
 from wattload.core.mlperf.notes import copies, notes
 from wattload.core.mlperf.published import (
-    Block,
-    Epoch,
-    Host,
     Operation,
     PublishedRun,
     PublishedSet,
@@ -80,8 +77,7 @@ def reported(published: PublishedSet, *which: int, **update: Any) -> PublishedSe
 
 
 def without_steps(run: PublishedRun) -> PublishedRun:
-    block = Block(ranks=(RankBlock(rank=0, duration_s=340.0),))
-    epochs = (Epoch(blocks=(block,)),) * 5
+    epochs = ((RankBlock(rank=0, duration_s=340.0),),) * 5
     return run.model_copy(update={"facts": run.facts.model_copy(update={"epochs": epochs})})
 
 
@@ -223,30 +219,46 @@ TRAINING_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
         V1.model_copy(update={"reported": V1.reported.model_copy(update={"runs": {"run0": 7.0}})}),  # type: ignore[union-attr]
         {"report": "note"},
     ),
-    ("memory far above", changed(V1, hosts=hosts_of(512)), {"data_set_size": "invalid"}),
+    (
+        "memory far above",
+        changed(V1, host_memory_bytes=hosts_of(512)),
+        {"data_set_size": "invalid"},
+    ),
     (
         "memory 0.2 % above",
-        changed(V1, hosts=hosts_of(FIFTH_GIB * 1.002)),
+        changed(V1, host_memory_bytes=hosts_of(FIFTH_GIB * 1.002)),
         {"data_set_size": "warning"},
     ),
     (
         "memory 0.4 % above",
-        changed(V1, hosts=hosts_of(FIFTH_GIB * 1.004)),
+        changed(V1, host_memory_bytes=hosts_of(FIFTH_GIB * 1.004)),
         {"data_set_size": "invalid"},
     ),
-    ("unknown memory", changed(V1, hosts=hosts_of(170, 1)), {"data_set_size": "not_checked"}),
-    ("unknown, but enough", changed(V1, hosts=hosts_of(2048, 1)), {"data_set_size": "invalid"}),
+    (
+        "unknown memory",
+        changed(V1, host_memory_bytes=hosts_of(170, 1)),
+        {"data_set_size": "not_checked"},
+    ),
+    (
+        "unknown, but enough",
+        changed(V1, host_memory_bytes=hosts_of(2048, 1)),
+        {"data_set_size": "invalid"},
+    ),
     (
         "one run's memory",
-        changed(V1, 1, hosts=hosts_of(512)),
+        changed(V1, 1, host_memory_bytes=hosts_of(512)),
         {"data_set_size": "invalid"},
     ),
     (
         "few files",
-        with_facts(changed(V1, hosts=hosts_of(8)), file_count=499 * 14),
+        with_facts(changed(V1, host_memory_bytes=hosts_of(8)), file_count=499 * 14),
         {"data_set_size": "invalid", "steps": "invalid"},
     ),
-    ("hosts", changed(V1, hosts=hosts_of(120) + hosts_of(120)[:1]), {"hosts_alike": "invalid"}),
+    (
+        "hosts",
+        changed(V1, host_memory_bytes=hosts_of(120) + hosts_of(120)[:1]),
+        {"hosts_alike": "invalid"},
+    ),
     (
         "a gap",
         changed(V1, 4, started_s=V1.runs[4].started_s + 1e5, ended_s=V1.runs[4].ended_s + 1e5),  # type: ignore[operator]
@@ -314,21 +326,23 @@ SLOW, FAST = Operation(seconds=(8.0,)), Operation(seconds=(2.0,), device_bytes=S
 def two_commands(gap_s: float) -> PublishedSet:
     """Return a set whose reads are of a command of their own."""
     (run,) = CHECKPOINTS.runs
-    (write,) = with_facts(CHECKPOINTS, reads=(), reported_reads=None).runs
-    (read,) = with_facts(CHECKPOINTS, writes=(), reported_writes=None).runs
+    (write,) = with_facts(CHECKPOINTS, reads=(), reported_read_bytes_per_s=None).runs
+    (read,) = with_facts(CHECKPOINTS, writes=(), reported_write_bytes_per_s=None).runs
     start_s = (run.ended_s or 0) + gap_s
     later = {"name": "later", "started_s": start_s, "ended_s": start_s + 300}
     return CHECKPOINTS.model_copy(update={"runs": (write, read.model_copy(update=later))})
 
 
 def loads(*fast: Operation) -> PublishedSet:
-    return with_facts(CHECKPOINTS, reads=(SLOW,) * (10 - len(fast)) + fast, reported_reads=None)
+    return with_facts(
+        CHECKPOINTS, reads=(SLOW,) * (10 - len(fast)) + fast, reported_read_bytes_per_s=None
+    )
 
 
 OTHER_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
     (
         "few writes",
-        with_facts(CHECKPOINTS, writes=(SLOW,) * 9, reported_writes=None),
+        with_facts(CHECKPOINTS, writes=(SLOW,) * 9, reported_write_bytes_per_s=None),
         {"checkpoint_count": "invalid"},
     ),
     ("no fsync", with_facts(CHECKPOINTS, fsync=False), {"fsync": "invalid"}),
@@ -345,15 +359,19 @@ OTHER_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
     ("16 processes", with_facts(CHECKPOINTS, ranks=16), {"processes": "invalid"}),
     (
         "4 processes a host",
-        changed(CHECKPOINTS, hosts=(Host(memory_bytes=SIZE // 6),) * 2),
+        changed(CHECKPOINTS, host_memory_bytes=(SIZE // 6,) * 2),
         {"processes_per_host": "invalid"},
     ),
     (
         "much memory",
-        changed(CHECKPOINTS, hosts=(Host(memory_bytes=SIZE // 2),)),
+        changed(CHECKPOINTS, host_memory_bytes=(SIZE // 2,)),
         {"cache_rule": "warning"},
     ),
-    ("unknown memory", changed(CHECKPOINTS, hosts=(Host(),)), {"cache_rule": "not_checked"}),
+    (
+        "unknown memory",
+        changed(CHECKPOINTS, host_memory_bytes=(None,)),
+        {"cache_rule": "not_checked"},
+    ),
     (
         "another model",
         with_facts(CHECKPOINTS, model="llama3-13b"),
@@ -415,9 +433,8 @@ def test_another_changed_set_is_found_by_its_rules_alone(
 
 def test_a_rate_is_held_against_the_formulas_of_its_tree_or_the_nearest() -> None:
     def with_slow_first_step(run: PublishedRun) -> PublishedRun:
-        (block,) = run.facts.epochs[0].blocks  # type: ignore[union-attr]
-        ranks = tuple(each.model_copy(update={"first_step_s": 30.0}) for each in block.ranks)
-        epochs = (Epoch(blocks=(Block(ranks=ranks),)),) * 5
+        blocks = run.facts.epochs[0]  # type: ignore[union-attr]
+        epochs = (tuple(each.model_copy(update={"first_step_s": 30.0}) for each in blocks),) * 5
         return run.model_copy(update={"facts": run.facts.model_copy(update={"epochs": epochs})})
 
     published = with_runs(reported(V1, au_mean=None), with_slow_first_step)
@@ -453,7 +470,7 @@ def test_only_unet3d_may_read_directly() -> None:
 def test_sentences_have_the_figures() -> None:
     gap = found(changed(V1, 4, started_s=2e9, ended_s=2e9))["consecutive"]
     assert "s without a run before run4" in gap.sentence
-    files = found(changed(V1, 1, hosts=hosts_of(512)))["data_set_size"]
+    files = found(changed(V1, 1, host_memory_bytes=hosts_of(512)))["data_set_size"]
     assert files.sentence.startswith("run1: 14000 files per epoch, at least 37")
     assert (files.id, files.figures["got"]) == ("3", 14000)
     override = found(changed(V1, 3, overrides=overriding("train.seed", "1")))["overrides"]
@@ -472,10 +489,10 @@ def test_the_official_sizing_gives_a_step_less() -> None:
     }
     for accelerators, files, steps in ((1, 159, 497), (3, 479, 499)):
         published = with_facts(V1, accelerators=accelerators, file_count=files, **sized)
-        warned = found(changed(published, hosts=hosts_of(1)))["steps"]
+        warned = found(changed(published, host_memory_bytes=hosts_of(1)))["steps"]
         assert (warned.standing, warned.figures["got"]) == ("warning", steps)
         missing = with_facts(published, file_count=files - 1)
-        assert found(changed(missing, hosts=hosts_of(1)))["steps"].standing == "invalid"
+        assert found(changed(missing, host_memory_bytes=hosts_of(1)))["steps"].standing == "invalid"
 
 
 def test_only_what_a_division_does_not_allow_fails() -> None:
@@ -486,11 +503,11 @@ def test_only_what_a_division_does_not_allow_fails() -> None:
         False,
         False,
     )
-    for rule, published in (("data_set_size", changed(V1, hosts=hosts_of(512))),):
+    for rule, published in (("data_set_size", changed(V1, host_memory_bytes=hosts_of(512))),):
         assert found(published)[rule].fails("open")
-    assert not found(changed(V1, hosts=hosts_of(FIFTH_GIB * 1.002)))["data_set_size"].fails(
-        "closed"
-    )
+    assert not found(changed(V1, host_memory_bytes=hosts_of(FIFTH_GIB * 1.002)))[
+        "data_set_size"
+    ].fails("closed")
 
 
 def test_copies_are_found_in_other_sets() -> None:

@@ -129,7 +129,7 @@ def test_runs_of_ours_have_the_energy_of_their_samples(tmp_path: Path) -> None:
     (row,) = (row for row in rows if row.is_own)
     (energy,) = (each for each in phase_energies(runs[0].record) if each.phase == "read")
     (facts,) = row.facts
-    ranks = [rank for epoch in facts.epochs for block in epoch.blocks for rank in block.ranks]
+    ranks = [rank for epoch in facts.epochs for rank in epoch]
     samples = sum(rank.steps for rank in ranks) * facts.batch_samples
     assert row.energy_j == pytest.approx(energy.energy_j)
     assert row.joules_per_unit == pytest.approx(energy.energy_j / samples)

@@ -22,7 +22,7 @@ from wattload.core.mlperf.published import CheckpointFacts, PublishedRun
 from wattload.core.units import GIB
 
 _MODEL = re.compile(r"llama3?[-_]?(8b|70b|405b|1t)")
-_KINDS = {"save": "writes", "load": "reads"}
+_KINDS = {"save": "write", "load": "read"}
 
 
 def read_checkpoints(folder: RunFolder) -> PublishedRun:
@@ -45,10 +45,8 @@ def read_checkpoints(folder: RunFolder) -> PublishedRun:
         **_operations(folder, summary),
     }
     for kind, field in _KINDS.items():
-        rate = metric.number(f"metric.{kind}_checkpoint_io_mean_GB_per_second", GIB)
-        if rate is not None:
-            seconds = metric.number(f"metric.{kind}_checkpoint_duration_mean_seconds")
-            found[f"reported_{field}"] = {"bytes_per_s": rate, "seconds": seconds}
+        name = f"metric.{kind}_checkpoint_io_mean_GB_per_second"
+        found[f"reported_{field}_bytes_per_s"] = metric.number(name, GIB)
     facts = folder.part(SUMMARY, CheckpointFacts, found)
     return published_run(folder, summary, facts, settings, overrides)
 
@@ -65,12 +63,11 @@ def _operations(folder: RunFolder, summary: RunSummary) -> dict[str, list[dict[s
     counters: Counters = ()
     if spans and summary.start is not None and storage_location(folder) == "local":
         counters = counters_of(folder, summary.start, summary.num_hosts or 1)
-    found: dict[str, list[dict[str, object]]] = {field: [] for field in _KINDS.values()}
+    found: dict[str, list[dict[str, object]]] = {f"{each}s": [] for each in _KINDS.values()}
     for (_, kind, _), of_ranks in spans.items():
         start_s, end_s = min(s.start for s in of_ranks), max(s.end for s in of_ranks)
-        found[_KINDS[kind]].append(
+        found[f"{_KINDS[kind]}s"].append(
             {
-                "start_s": start_s,
                 "seconds": tuple(span.end - span.start for span in of_ranks),
                 "device_bytes": moved_bytes(counters, start_s, end_s, kind == "save"),
             }

@@ -20,12 +20,10 @@ from pydantic import Field
 from wattload.core.mlperf.edition import editions
 from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, Setting, When, flat, numbered
 from wattload.core.mlperf.formulas import rank_steps
-from wattload.core.mlperf.metadata import hosts_of, recorded, storage_location
+from wattload.core.mlperf.metadata import memory_of, recorded, storage_location
 from wattload.core.mlperf.published import (
     AnyFacts,
-    Block,
     Epoch,
-    Host,
     PublishedRun,
     RankBlock,
     ReportedTraining,
@@ -49,11 +47,9 @@ class RunSummary(Part):
 
     start: When | None = None
     end: When | None = None
-    hostname: str | None = None
     num_accelerators: int = Field(ge=1)
     num_hosts: int | None = Field(default=None, ge=0, le=_MOST_HOSTS)
     host_memory_GB: Sequence[_NotNegative] = ()  # noqa: N815 - the file's name
-    host_cpu_count: Sequence[Annotated[int, Field(ge=0)]] | int = ()
 
 
 class _Metric(Part):
@@ -140,11 +136,11 @@ def published_run(
         name=folder.name,
         started_s=summary.start,
         ended_s=summary.end,
-        hosts=hosts_of(folder) or _hosts(summary),
+        host_memory_bytes=memory_of(folder) or _memory(summary),
         settings=settings,
         overrides=overrides,
         facts=facts,
-        sources=tuple(folder.sources),
+        sources=folder.sources,
     )
 
 
@@ -166,7 +162,7 @@ def joined_epochs(calls: Sequence[PublishedRun]) -> PublishedRun:
             "name": "epochs",
             "ended_s": calls[-1].ended_s,
             "facts": facts[0].model_copy(update={"epochs": epochs, "reported": reported}),
-            "sources": tuple(source for call in calls for source in call.sources),
+            "sources": {path: digest for call in calls for path, digest in call.sources.items()},
         }
     )
 
@@ -215,28 +211,19 @@ def named(folder: RunFolder, overrides: Mapping[str, str], known: set[str]) -> s
     return None
 
 
-def _hosts(summary: RunSummary) -> tuple[Host, ...]:
-    """Return the hosts; only the first, that of rank 0, is named.
+def _memory(summary: RunSummary) -> tuple[int | None, ...]:
+    """Return the memory of each host.
 
     DLIO writes the memory of each host once, by its first local rank, into the slot rank // ranks
     per host, and adds up slots. So if ranks were dealt to hosts in turn, the first slots have sums
     over several hosts, and the others have 0. The sum over all slots is right in both cases, so
     each host then gets its mean.
     """
-    counts = summary.host_cpu_count
-    slots = summary.num_hosts or len(summary.host_memory_GB) or 1
-    memory = _by_host([each * GIB for each in summary.host_memory_GB], slots)
-    cpus = _by_host([counts] if isinstance(counts, int) else counts, slots)
-    return tuple(
-        Host(name=None if index else summary.hostname, memory_bytes=each, cpu_count=cpu)
-        for index, (each, cpu) in enumerate(zip(memory, cpus, strict=True))
-    )
-
-
-def _by_host(slots: Sequence[float], hosts: int) -> list[int | None]:
+    slots = summary.host_memory_GB
+    hosts = summary.num_hosts or len(slots) or 1
     if all(slots) and len(slots) == hosts:
-        return [round(each) for each in slots]
-    return [round(sum(slots) / hosts) or None] * hosts
+        return tuple(round(each * GIB) for each in slots)
+    return (round(sum(slots) * GIB / hosts) or None,) * hosts
 
 
 def _reported(folder: RunFolder, summary: _Summary) -> ReportedTraining:
@@ -267,11 +254,10 @@ def _epochs(folder: RunFolder, summary: _Summary) -> tuple[Epoch, ...]:
         return ()
     lists = folder.by_rank(r"(\d+)_output\.json")
     first = _durations(folder, times[min(times)])
-    epochs = sorted({epoch for epoch, _ in first})
-    if summary.epochs not in (None, len(epochs)):
-        reason = f"has the times of {len(epochs)} epochs; {SUMMARY} has {summary.epochs}"
+    blocks: dict[int, list[RankBlock]] = {epoch: [] for epoch, _ in first}
+    if summary.epochs not in (None, len(blocks)):
+        reason = f"has the times of {len(blocks)} epochs; {SUMMARY} has {summary.epochs}"
         folder.refuse(times[min(times)], reason)
-    blocks: dict[tuple[int, int], list[RankBlock]] = {key: [] for key in first}
     for rank in sorted({*times, *lists}):
         own = _durations(folder, times[rank]) if rank in times else first
         steps = _steps(folder, lists[rank]) if rank in lists else {}
@@ -282,11 +268,9 @@ def _epochs(folder: RunFolder, summary: _Summary) -> tuple[Epoch, ...]:
             reason = f"its rank, or its blocks, are not those of {SUMMARY} and of the first rank"
             folder.refuse(lists.get(rank) or times[rank], reason)
         for key, duration_s in own.items():
-            blocks[key].append(RankBlock(rank=rank, duration_s=duration_s, **steps.get(key, {})))
-    return tuple(
-        Epoch(blocks=tuple(Block(ranks=tuple(blocks[key])) for key in first if key[0] == epoch))
-        for epoch in epochs
-    )
+            block = RankBlock(rank=rank, duration_s=duration_s, **steps.get(key, {}))
+            blocks[key[0]].append(block)
+    return tuple(map(tuple, blocks.values()))
 
 
 def _durations(folder: RunFolder, name: str) -> dict[tuple[int, int], float]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
-from wattload.core.mlperf.published import SourceFile, Unread
+from wattload.core.mlperf.published import Unread
 from wattload.core.units import MIB
 
 LIMIT_BYTES = 64 * MIB
@@ -62,8 +62,8 @@ class RunFolder:
     """A folder with the files of a run, or of a set.
 
     ``path`` is relative to the tree at ``root``, ``name`` to the folder of the run's set. ``files``
-    are the regular files below it by relative name. ``sources`` are those read so far, ``lost``
-    those that a run can do without and that can't be read.
+    are the regular files below it by relative name. ``sources`` are the digests of those read so
+    far, ``lost`` are those that a run can do without and that can't be read.
     """
 
     def __init__(self, root: Path, path: str, name: str, files: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ class RunFolder:
         self.path = path
         self.name = name
         self.files = frozenset(files)
-        self.sources: list[SourceFile] = []
+        self.sources: dict[str, str] = {}
         self.lost: list[Unread] = []
 
     @property
@@ -153,8 +153,7 @@ class RunFolder:
             content = file.read_bytes()
         except OSError as error:
             self.refuse(name, f"can't be read: {error.strerror}")
-        digest = hashlib.sha256(content).hexdigest()
-        self.sources.append(SourceFile(path=str(path), size_bytes=len(content), sha256=digest))
+        self.sources[str(path)] = hashlib.sha256(content).hexdigest()
         return content
 
 

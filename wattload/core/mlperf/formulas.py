@@ -108,10 +108,9 @@ def _mean_of_epochs(facts: TrainingFacts, of: Callable[[RankBlock, int], float])
 def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int], float]) -> float:
     """Return the mean over the known ranks, each of its blocks weighted by their steps."""
     by_rank: dict[int, list[tuple[float, int]]] = {}
-    for block in epoch.blocks:
-        for rank in block.ranks:
-            steps = rank.steps or _steps(facts, epoch)
-            by_rank.setdefault(rank.rank, []).append((of(rank, steps), steps))
+    for block in epoch:
+        steps = block.steps or _steps(facts, epoch)
+        by_rank.setdefault(block.rank, []).append((of(block, steps), steps))
     if not by_rank:
         raise _UnknownError("the times of its blocks are unknown")
     return fmean(
@@ -121,7 +120,7 @@ def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int],
 
 
 def _steps(facts: TrainingFacts, epoch: Epoch) -> int:
-    if len(epoch.blocks) > 1:
+    if len({block.rank for block in epoch}) < len(epoch):
         raise _UnknownError("the steps of each of an epoch's blocks are unknown")
     steps = rank_steps(facts)
     if not steps:
@@ -149,7 +148,7 @@ def _listed(value: float | None) -> float:
     return value
 
 
-def slowest_checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
+def checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
     """Return all bytes over all time, each checkpoint's until the last known rank is done."""
     seconds = sum(max(each.seconds) for each in done)
     return _of_checkpoints(facts, done, lambda size: size * len(done) / seconds)

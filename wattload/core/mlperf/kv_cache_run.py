@@ -15,7 +15,6 @@ from wattload.core.mlperf.published import CacheFacts, CacheTrial, PublishedRun
 from wattload.core.units import GIB, MILLI
 
 _TRIALS = r"option_(\d+)/trial_(\d+)/rank_(\d+)/kvcache_results_.*\.json"
-_STORAGE_TOKENS = "storage_throughput_tokens_per_sec"
 
 
 def read_cache(folder: RunFolder) -> PublishedRun:
@@ -32,7 +31,7 @@ def read_cache(folder: RunFolder) -> PublishedRun:
         of, trial, rank = match[1], int(match[2]), int(match[3])
         if of not in trials or trial >= count or rank >= ranks or (trial, rank) in trials[of]:
             folder.refuse(match[0], f"its option, trial or rank is not in {SUMMARY}, or twice here")
-        trials[of][trial, rank] = _trial(folder, match[0], trial, rank)
+        trials[of][trial, rank] = _trial(folder, match[0])
     placed = re.search(r"kv_cache/([^/]+)/", folder.path)
     facts = {
         "model": metadata.get("model", str) or (placed[1] if placed else UNKNOWN),
@@ -44,7 +43,6 @@ def read_cache(folder: RunFolder) -> PublishedRun:
                 "read_bytes_per_s": option.number("aggregated_read_bandwidth_gbps", GIB),
                 "written_bytes_per_s": option.number("aggregated_write_bandwidth_gbps", GIB),
                 "tokens_per_s": option.number("aggregated_avg_throughput_tokens_per_sec"),
-                "storage_tokens_per_s": option.number(f"aggregated_{_STORAGE_TOKENS}"),
                 "trials": tuple(trials[name].values()),
             }
             for name in sorted(options)
@@ -58,7 +56,7 @@ def read_cache(folder: RunFolder) -> PublishedRun:
     return published_run(folder, run, found, settings, {})
 
 
-def _trial(folder: RunFolder, name: str, trial: int, rank: int) -> CacheTrial:
+def _trial(folder: RunFolder, name: str) -> CacheTrial:
     found = Values(folder, name, folder.json(name))
     stats = "summary.cache_stats."
     tiers = [
@@ -71,8 +69,6 @@ def _trial(folder: RunFolder, name: str, trial: int, rank: int) -> CacheTrial:
         name,
         CacheTrial,
         {
-            "trial": trial,
-            "rank": rank,
             "seconds": found.number("summary.elapsed_time"),
             "read_bytes": sum(known) if is_known else None,
             "written_bytes": found.whole(f"{stats}tier_storage_kv_bytes_written_gb", GIB),

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from wattload.core.mlperf.files import Part, RunFolder, Setting, Values, When, flat
-from wattload.core.mlperf.published import Host
 from wattload.core.sysfs import SECTOR_BYTES
 
 _WHOLE_DEVICE = re.compile(r"nvme\d+n\d+|(sd|vd|xvd)[a-z]+")
@@ -52,16 +51,10 @@ def times_of(folder: RunFolder) -> dict[str, object]:
     return {edge: found.get(f"invocation_{edge}_time", str) for edge in ("start", "end")}
 
 
-def hosts_of(folder: RunFolder) -> tuple[Host, ...]:
-    """Return the hosts that the metadata lists."""
-    return tuple(
-        Host(
-            name=host.get("hostname", str),
-            memory_bytes=host.whole("memory.total"),
-            cpu_count=host.whole("cpu.num_logical_cores"),
-        )
-        for host in metadata_of(folder).each("system_info.hosts")
-    )
+def memory_of(folder: RunFolder) -> tuple[int | None, ...]:
+    """Return the memory in bytes of each host that the metadata lists."""
+    hosts = metadata_of(folder).each("system_info.hosts")
+    return tuple(host.whole("memory.total") for host in hosts)
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +66,7 @@ def storage_location(folder: RunFolder) -> str | None:
         return None
     above = RunFolder(folder.root, home, "", [name])
     found = Values(above, name, folder.optional(lambda: above.yaml(name)))
-    folder.sources.extend(above.sources)
+    folder.sources.update(above.sources)
     return found.get("system_under_test.solution.architecture.storage_location", str)
 
 

@@ -75,9 +75,9 @@ def copies(sets: Sequence[PublishedSet]) -> Mapping[int, Finding]:
     for index, published in enumerate(sets):
         for run in published.runs:
             digests = {
-                source.sha256
-                for source in run.sources
-                if source.path.endswith(("summary.json", "per_epoch_stats.json"))
+                digest
+                for path, digest in run.sources.items()
+                if path.endswith(("summary.json", "per_epoch_stats.json"))
             }
             for key in (*digests, (run.started_s, run.ended_s), _durations(run)):
                 if key and key != (None, None):
@@ -94,7 +94,7 @@ def copies(sets: Sequence[PublishedSet]) -> Mapping[int, Finding]:
 
 def _durations(run: PublishedRun) -> tuple[float, ...]:
     epochs = run.facts.epochs if isinstance(run.facts, TrainingFacts) else ()
-    return tuple(r.duration_s for each in epochs for block in each.blocks for r in block.ranks)
+    return tuple(block.duration_s for epoch in epochs for block in epoch)
 
 
 class Pair(NamedTuple):
@@ -139,13 +139,12 @@ def _figures(
         nominal = samples and facts.record_bytes and samples * facts.record_bytes
         yield "summary", "its samples/s x record bytes", nominal, said.nominal_bytes_per_s, SAME
     elif isinstance(facts, CheckpointFacts):
-        for what, done, reported in (
-            ("written", facts.writes, facts.reported_writes),
-            ("read", facts.reads, facts.reported_reads),
+        for what, done, mean in (
+            ("written", facts.writes, facts.reported_write_bytes_per_s),
+            ("read", facts.reads, facts.reported_read_bytes_per_s),
         ):
             rate = formulas.mean_checkpoint_bytes_per_s(facts, done).value
-            said_rate = reported.bytes_per_s if reported else None
-            yield rule, f"the mean rate {what} in B/s", rate, said_rate, SAME
+            yield rule, f"the mean rate {what} in B/s", rate, mean, SAME
     elif isinstance(facts, CacheFacts):
         for each in facts.options:
             rate = formulas.cache_per_s(facts, each, formulas.storage_read_bytes).value
@@ -191,7 +190,7 @@ def _settings(runs: Sequence[PublishedRun]) -> Iterator[Finding]:
     values = {n: {str(r.settings[n]) for r in runs if n in r.settings} for n in names}
     for name in ("file_count", "accelerators"):
         values[name] = {str(getattr(run.facts, name, None)) for run in runs}
-    values["hosts"] = {str(len(run.hosts)) for run in runs}
+    values["hosts"] = {str(len(run.host_memory_bytes)) for run in runs}
     differing = {name: found for name, found in sorted(values.items()) if len(found) > 1}
     if differing:
         listed = (f"{name} {' and '.join(sorted(found))}" for name, found in differing.items())

@@ -29,27 +29,11 @@ Source = Literal["steps", "blocks", "summary"]
 checkpoints or of trials, or nothing but what its summary says."""
 
 
-class SourceFile(Frozen):
-    """A file that facts are from; ``path`` is relative to the tree."""
-
-    path: str
-    size_bytes: int = Field(ge=0)
-    sha256: str
-
-
 class Unread(Frozen):
     """A file or folder that is left out, and why, in one sentence."""
 
     path: str
     reason: str
-
-
-class Host(Frozen):
-    """A host that ran the job; ``None`` is what its files don't say."""
-
-    name: str | None = None
-    memory_bytes: int | None = Field(default=None, ge=0)
-    cpu_count: int | None = Field(default=None, ge=0)
 
 
 class RankBlock(Frozen):
@@ -68,16 +52,8 @@ class RankBlock(Frozen):
     compute_s: float | None = Field(default=None, ge=0)
 
 
-class Block(Frozen):
-    """What is known of a block: at least one rank, at most all."""
-
-    ranks: tuple[RankBlock, ...] = Field(min_length=1)
-
-
-class Epoch(Frozen):
-    """One epoch: usually one block, more if a checkpoint divides it; none if nothing is known."""
-
-    blocks: tuple[Block, ...]
+Epoch = tuple[RankBlock, ...]
+"""The blocks of all known ranks: usually one each, more if a checkpoint divides the epoch."""
 
 
 class ReportedTraining(Frozen):
@@ -112,36 +88,30 @@ class TrainingFacts(Frozen):
     @property
     def source(self) -> Source:
         """What its rates follow from; step lists only if each rank has one of each block."""
-        blocks = [block for epoch in self.epochs for block in epoch.blocks]
-        if not blocks:
+        if not any(self.epochs):
             return "summary"
-        listed = (sum(rank.steps is not None for rank in block.ranks) for block in blocks)
-        return "steps" if all(count == self.accelerators for count in listed) else "blocks"
+        is_listed = all(block.steps is not None for epoch in self.epochs for block in epoch)
+        ranks = {len({block.rank for block in epoch}) for epoch in self.epochs}
+        return "steps" if is_listed and ranks == {self.accelerators} else "blocks"
 
 
 class Operation(Frozen):
     """One checkpoint written or read, over all ranks.
 
     ``seconds`` has the duration of each rank whose file is there, in the order of ranks.
-    ``start_s`` is on the clock of the run's ``started_s``, ``None`` if unknown. ``device_bytes`` is
-    what local block devices moved between the samples around it, so at most this much was its own;
-    ``None`` if that is unknown or storage is behind a network.
+    ``device_bytes`` is what local block devices moved between the samples around it, so at most
+    this much was its own; ``None`` if that is unknown or storage is behind a network.
     """
 
-    start_s: float | None = None
     seconds: tuple[float, ...] = Field(min_length=1)
     device_bytes: int | None = Field(default=None, ge=0)
 
 
-class ReportedCheckpoints(Frozen):
-    """What a summary prints of one direction: the mean of rates and of durations."""
-
-    bytes_per_s: float | None = None
-    seconds: float | None = None
-
-
 class CheckpointFacts(Frozen):
-    """A run that writes or reads checkpoints. ``checkpoint_bytes`` is of one, over all ranks."""
+    """A run that writes or reads checkpoints. ``checkpoint_bytes`` is of one, over all ranks.
+
+    What a summary reports of each direction is the mean of its rates.
+    """
 
     kind: Literal["checkpointing"] = "checkpointing"
     model: str
@@ -151,8 +121,8 @@ class CheckpointFacts(Frozen):
     interval_s: float | None = Field(ge=0)
     writes: tuple[Operation, ...] = ()
     reads: tuple[Operation, ...] = ()
-    reported_writes: ReportedCheckpoints | None = None
-    reported_reads: ReportedCheckpoints | None = None
+    reported_write_bytes_per_s: float | None = None
+    reported_read_bytes_per_s: float | None = None
 
     @property
     def source(self) -> Source:
@@ -168,8 +138,6 @@ class CacheTrial(Frozen):
     of their ``fsync`` alone.
     """
 
-    trial: int = Field(ge=0)
-    rank: int = Field(ge=0)
     seconds: float | None = Field(default=None, gt=0)
     read_bytes: int | None = Field(default=None, ge=0)
     written_bytes: int | None = Field(default=None, ge=0)
@@ -186,7 +154,6 @@ class CacheOption(Frozen):
     read_bytes_per_s: float | None = Field(ge=0)
     written_bytes_per_s: float | None = Field(ge=0)
     tokens_per_s: float | None = Field(ge=0)
-    storage_tokens_per_s: float | None = Field(ge=0)
     trials: tuple[CacheTrial, ...] = ()
 
 
@@ -222,7 +189,6 @@ class VectorFacts(Frozen):
     seconds: float | None = Field(gt=0)
     queries_per_s: float | None = Field(ge=0)
     recall: float | None = Field(ge=0, le=1)
-    latency_mean_s: float | None = Field(ge=0)
     latency_p99_s: float | None = Field(ge=0)
 
 
@@ -235,18 +201,20 @@ class PublishedRun(Frozen):
     """One run, as its files tell.
 
     ``name`` is its folder relative to that of its set. ``started_s`` and ``ended_s`` are seconds
-    since 1970 by the clock of its host, whose time zone is unknown. ``settings`` are those of its
-    configuration by dotted name, ``overrides`` the ones that its command changed.
+    since 1970 by the clock of its host, whose time zone is unknown. ``host_memory_bytes`` has a
+    value per host, ``None`` if unknown. ``settings`` are those of its configuration by dotted name,
+    ``overrides`` the ones that its command changed. ``sources`` are the files that facts are from,
+    by path in the tree, with their SHA-256.
     """
 
     name: str
     started_s: float | None = None
     ended_s: float | None = None
-    hosts: tuple[Host, ...] = ()
+    host_memory_bytes: tuple[int | None, ...] = ()
     settings: Mapping[str, bool | int | float | str | None] = Field(default_factory=dict)
     overrides: Mapping[str, str] = Field(default_factory=dict)
     facts: AnyFacts
-    sources: tuple[SourceFile, ...] = ()
+    sources: Mapping[str, str] = Field(default_factory=dict)
 
 
 class ReportedSet(Frozen):
@@ -254,7 +222,6 @@ class ReportedSet(Frozen):
 
     runs: Mapping[str, float] = Field(default_factory=dict)
     samples_per_s_mean: float | None = None
-    source: SourceFile
 
 
 class PublishedSet(Frozen):

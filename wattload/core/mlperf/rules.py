@@ -168,8 +168,8 @@ def _if(is_kept: bool, otherwise: Standing = "invalid") -> Standing:
 
 def total_memory(run: PublishedRun) -> int:
     """Return the memory of all hosts; raises ``UnknownError`` if one's is not known."""
-    known = [host.memory_bytes for host in run.hosts if host.memory_bytes is not None]
-    if not known or len(known) < len(run.hosts):
+    known = [size for size in run.host_memory_bytes if size is not None]
+    if not known or len(known) < len(run.host_memory_bytes):
         raise UnknownError("the memory of a host is unknown")
     return sum(known)
 
@@ -196,7 +196,7 @@ def data_set_size(case: Case, run: PublishedRun, facts: TrainingFacts) -> Answer
 
     The known memory of some hosts can be enough to say that files are missing.
     """
-    known = sum(host.memory_bytes or 0 for host in run.hosts)
+    known = sum(size or 0 for size in run.host_memory_bytes)
     rule = sizing(case, facts, known)
     got, asked = facts.file_count, rule.files
     if got >= asked:
@@ -247,7 +247,7 @@ def job(case: Case, _: PublishedRun, facts: TrainingFacts | CheckpointFacts) -> 
 
 
 def hosts_alike(_: Case, run: PublishedRun, facts: TrainingFacts) -> Answer:
-    count, hosts = facts.accelerators, len(run.hosts)
+    count, hosts = facts.accelerators, len(run.host_memory_bytes)
     if not hosts:
         raise UnknownError("the number of hosts is unknown")
     sentence = f"{count} accelerators on {hosts} hosts, which must drive equally many."
@@ -341,9 +341,11 @@ def spread(case: Case) -> Answer:
 
 
 def processes_per_host(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:
-    if not run.hosts:
+    if not run.host_memory_bytes:
         raise UnknownError("the number of hosts is unknown")
-    return at_least("Processes per host", facts.ranks / len(run.hosts), LEAST_RANKS_PER_HOST)
+    return at_least(
+        "Processes per host", facts.ranks / len(run.host_memory_bytes), LEAST_RANKS_PER_HOST
+    )
 
 
 def checkpoint_count(case: Case) -> Answer:

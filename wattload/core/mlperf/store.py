@@ -62,6 +62,6 @@ def _name(each: PublishedSet) -> str:
     text = "-".join((each.organisation, each.system, *subject[1:]))
     key = [each.tree, each.path, *subject]
     if each.division is None:  # the output of one's own DLIO often has the same names
-        key.append(each.runs[0].sources[0].sha256)
+        key.extend(each.runs[0].sources.values())
     digest = hashlib.sha256("\n".join(key).encode()).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:_LONGEST_NAME].strip('-.')}-{digest[:8]}"

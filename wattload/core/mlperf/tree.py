@@ -236,8 +236,7 @@ def _set(
                 if (rate := Values(folder, _REPORT, each).number(_RATE)) is not None
             }
             mean = report.number("overall.train_throughput_mean_samples_per_second")
-            source = folder.sources[0]
-            reported = ReportedSet(runs=rates, samples_per_s_mean=mean, source=source)
+            reported = ReportedSet(runs=rates, samples_per_s_mean=mean)
             if len(rates) > len(runs):
                 here = {Path(run.name).parts[0] for run in runs}
                 scan.absent.extend(f"{path}/{name}" for name in rates if name not in here)

@@ -42,7 +42,6 @@ def read_vectors(folder: RunFolder) -> PublishedRun:
         "seconds": found.number("total_time_seconds"),
         "queries_per_s": found.number("throughput_qps"),
         "recall": found.number("recall.mean_recall" if is_nested else "recall"),
-        "latency_mean_s": found.number("mean_latency_ms", MILLI),
         "latency_p99_s": found.number("p99_latency_ms", MILLI),
     }
     job = {"num_accelerators": metadata.whole("mpi_world_size") or 1}

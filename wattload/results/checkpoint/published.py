@@ -20,13 +20,13 @@ PUBLISHED = PublishedView[CheckpointFacts](
     ],
     figures={
         "save_bytes_per_s": (
-            _RATE, lambda f, _: formulas.slowest_checkpoint_bytes_per_s(f, f.writes)),
+            _RATE, lambda f, _: formulas.checkpoint_bytes_per_s(f, f.writes)),
         "reported_save_bytes_per_s": (
-            _RATE, lambda f, _: summarised(f.reported_writes and f.reported_writes.bytes_per_s)),
+            _RATE, lambda f, _: summarised(f.reported_write_bytes_per_s)),
         "load_bytes_per_s": (
-            _RATE, lambda f, _: formulas.slowest_checkpoint_bytes_per_s(f, f.reads)),
+            _RATE, lambda f, _: formulas.checkpoint_bytes_per_s(f, f.reads)),
         "reported_load_bytes_per_s": (
-            _RATE, lambda f, _: summarised(f.reported_reads and f.reported_reads.bytes_per_s)),
+            _RATE, lambda f, _: summarised(f.reported_read_bytes_per_s)),
         SOURCE: (None, lambda f, _: "checkpoint times" if f.writes or f.reads else "summaries"),
     },
     conditions=lambda f: {

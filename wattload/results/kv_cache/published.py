@@ -20,14 +20,14 @@ def _own(run: Run) -> CacheFacts:
     memory_bytes = (figures.counted(run, STEADY, "memory_blocks") or 0) * facts.block_bytes
     read, written = moved(STEADY, "read"), moved(STEADY, "written")
     trial = CacheTrial(
-        trial=0, rank=0, seconds=took_s, read_bytes=read + memory_bytes, written_bytes=written,
+        seconds=took_s, read_bytes=read + memory_bytes, written_bytes=written,
         memory_bytes=memory_bytes,
     )  # fmt: skip
     option = CacheOption(
         option="none", read_bytes_per_s=divided(read, took_s),
         written_bytes_per_s=divided(written, took_s),
         tokens_per_s=divided(figures.counted(run, STEADY, "output_tokens"), took_s),
-        storage_tokens_per_s=None, trials=(trial,),
+        trials=(trial,),
     )  # fmt: skip
     return CacheFacts(model=facts.settings.model, ranks=1, trials=1, options=(option,))
 

@@ -14,23 +14,17 @@ def published_facts(run: Run[TrainingFacts]) -> published.TrainingFacts:
     """
     facts = run.facts
     epochs = tuple(
-        published.Epoch.model_construct(
-            blocks=(
-                published.Block.model_construct(
-                    ranks=tuple(
-                        published.RankBlock.model_construct(
-                            rank=rank,
-                            duration_s=each.duration_s,
-                            steps=facts.steps_per_epoch,
-                            first_step_s=each.first_step_s,
-                            first_compute_s=each.first_compute_s,
-                            compute_s=each.compute_s,
-                        )
-                        for rank in range(facts.accelerators)
-                        for each in [of_ranks[rank // facts.per_rank]]
-                    )
-                ),
+        tuple(
+            published.RankBlock.model_construct(
+                rank=rank,
+                duration_s=each.duration_s,
+                steps=facts.steps_per_epoch,
+                first_step_s=each.first_step_s,
+                first_compute_s=each.first_compute_s,
+                compute_s=each.compute_s,
             )
+            for rank in range(facts.accelerators)
+            for each in [of_ranks[rank // facts.per_rank]]
         )
         for of_ranks in facts.by_epoch
     )

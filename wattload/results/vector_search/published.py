@@ -17,7 +17,7 @@ def _own(run: Run) -> VectorFacts:
     return VectorFacts(
         database="wattload", index="DISKANN", vectors=index.vectors, dimensions=index.dim,
         max_degree=index.degree, queries=found.queries, seconds=run.seconds(SEARCH) or None,
-        queries_per_s=figures.rate(run), recall=figures.recall(run), latency_mean_s=None,
+        queries_per_s=figures.rate(run), recall=figures.recall(run),
         latency_p99_s=figures.latency_s(run, "p99_s"),
     )  # fmt: skip
 
