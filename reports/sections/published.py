@@ -14,9 +14,9 @@ from math import inf
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from wattload.core.mlperf.edition import editions, nearest_edition
+from wattload.core.mlperf.edition import nearest_edition
 from wattload.core.mlperf.formulas import Value
-from wattload.core.mlperf.notes import Pair, reported_pairs
+from wattload.core.mlperf.notes import Pair, nearest_pairs
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
@@ -84,7 +84,7 @@ class PublishedRow:
 class Recomputed(NamedTuple):
     """A published run, its rawest data, and the reported figure that is farthest from it.
 
-    That is by the formulas of the edition that come nearest; ``worst`` is ``None`` without any.
+    That is by the formulas of ``edition``; ``worst`` is ``None`` without any.
     """
 
     run: str
@@ -201,12 +201,10 @@ def recomputed_runs(subject: Subject) -> Sequence[Recomputed]:
         own, _ = nearest_edition(of.facts, of.runs[0].settings, of.edition)
         for run in of.runs:
             source = str(_views()[run.facts.kind].figures[SOURCE][1](run.facts, own))
-            every = []
-            for edition in (own, *editions()):
-                known = [each for each in reported_pairs(run, edition) if each.rule == "recomputed"]
-                worst = max(known, key=lambda pair: pair.difference, default=None)
-                every.append(Recomputed(f"{of.path}/{run.name}", source, edition, worst))
-            found.append(min(every, key=lambda each: each.difference))
+            edition, pairs = nearest_pairs(of, run, own)
+            known = [each for each in pairs if each.rule == "recomputed"]
+            worst = max(known, key=lambda pair: pair.difference, default=None)
+            found.append(Recomputed(f"{of.path}/{run.name}", source, edition, worst))
     return found
 
 

@@ -38,17 +38,10 @@ _OWN = ("folder", "root", "dir", "path", "seed", "checkpoints_write", "checkpoin
 
 
 def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
-    """Yield the notes on one set; ``edition`` is that whose throughput its runs report.
-
-    If neither the tree nor a class of its settings says so, the formulas that come nearest count.
-    """
+    """Yield the notes on one set; ``edition`` is that which its parameters match best."""
     found: dict[str, list[Pair]] = defaultdict(list)
-    first = published.runs[0]
-    is_sure = published.edition or class_division(first.facts, first.settings, editions()[edition])
     for run in published.runs:
-        names = [edition] if is_sure else [edition, *editions()]
-        by_edition = [list(reported_pairs(run, name)) for name in names]
-        for pair in min(by_edition, key=_farthest):
+        for pair in nearest_pairs(published, run, edition)[1]:
             if pair.difference > pair.most:
                 found[pair.what].append(pair)
         yield from _loads(run)
@@ -65,8 +58,29 @@ def notes(published: PublishedSet, edition: str) -> Iterator[Finding]:
         yield from _settings(published.runs)
 
 
-def _farthest(pairs: Sequence[Pair]) -> float:
-    return max((each.difference for each in pairs), default=0.0)
+def nearest_pairs(
+    published: PublishedSet, run: PublishedRun, edition: str
+) -> tuple[str, Sequence[Pair]]:
+    """Return the reported figures of a run, and by whose formulas they are recomputed.
+
+    Those that give what is reported come first, then the edition's if the tree or a class of the
+    settings says that it is of that one, then those without a figure.
+    """
+    first = published.runs[0]
+    is_sure = published.edition or class_division(first.facts, first.settings, editions()[edition])
+    found = {name: list(reported_pairs(run, name)) for name in (edition, *editions())}
+
+    def order(name: str) -> tuple[int, float]:
+        own = [pair for pair in found[name] if pair.rule == "recomputed"]
+        farthest = max((pair.difference for pair in own), default=0.0)
+        if own and all(pair.difference <= pair.most for pair in own):
+            return 0, farthest
+        if is_sure and name == edition:
+            return 1, farthest
+        return 3 if own else 2, farthest
+
+    best = min(found, key=order)
+    return best, found[best]
 
 
 def copies(sets: Sequence[PublishedSet]) -> Mapping[int, Finding]:
