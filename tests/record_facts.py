@@ -18,6 +18,7 @@ from wattload.results.checkpoint.facts import (
 )
 
 CHECKPOINT_SETTINGS: dict[str, Any] = {
+    "model": "8b",
     "mode": "sync",
     "protocol": "plain",
     "checkpoint_count": 1,

@@ -58,7 +58,6 @@ class Compactor:
                 "power": self._power(record.power),
                 "checks": _compact_checks(record.checks),
                 "counters": _block_counters(record),
-                "ranks": (),
             }
         )
 

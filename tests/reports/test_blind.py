@@ -42,7 +42,10 @@ def records() -> tuple[RunRecord, ...]:
     runs += [*accelerator_search()[:1], *outside_program()]
     runs += [cache_run(layered=True), cache_run(users=None, request_rate=2.0, reads_directly=False)]
     runs += [search_run()]
-    return tuple(run.record for run in runs)
+    unet3d = runs[0].record
+    retinanet = unet3d.workload.model_copy(update={"name": "retinanet"})
+    images = unet3d.model_copy(update={"workload": retinanet})
+    return (*(run.record for run in runs), images)
 
 
 @cache

@@ -124,7 +124,8 @@ class Edition(Frozen):
         if (model := self.checkpoint(facts)) is None:
             return None
         ranks, is_known = facts.ranks, facts.ranks in (model.ranks, model.subset_ranks)
-        return () if is_known else (f"{ranks} processes instead of {model.ranks}",)
+        processes = "1 process" if ranks == 1 else f"{ranks} processes"
+        return () if is_known else (f"{processes} instead of {model.ranks}",)
 
 
 @cache

@@ -18,6 +18,7 @@ WRITE_PHASE, READ_PHASE = "write", "read"
 class CheckpointSettings(Settings):
     """The settings of the workload that are read here."""
 
+    model: str
     mode: Literal["sync", "async"]
     protocol: Literal["plain", "mlperf"]
     checkpoint_count: int

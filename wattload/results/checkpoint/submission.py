@@ -25,7 +25,7 @@ def published_facts(run: Run) -> published.CheckpointFacts:
         tuple(Operation.model_construct(seconds=(each,)) for each in seconds(run, phase))
         for phase in (WRITE_PHASE, READ_PHASE)
     )
-    name = str(run.record.config["workload"].get("model"))
+    name = run.facts.settings.model
     return published.CheckpointFacts.model_construct(
         model=SUBSETS.get(name, name),
         ranks=run.record.workload.rank_count,
