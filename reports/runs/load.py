@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from wattload.core.errors import DataError, RecordError
 from wattload.core.files import read_bounded
+from wattload.core.mlperf.tree import is_tree
 from wattload.core.record.clocks import CommonClock, Offsets
 from wattload.core.record.file import (
     DRAFT_FILE,
@@ -167,7 +168,12 @@ def _find(path: Path) -> FoundRecords:
         return FoundRecords(unfinished=[path])
     found = search_records(path)
     if not found.files and not found.unfinished:
-        raise RecordError(f"{path} contains no {RECORD_FILE}; name a run folder such as runs/*")
+        remedy = (
+            f"import it: wattload import {path}"
+            if is_tree(path)
+            else "name a run folder such as runs/*"
+        )
+        raise RecordError(f"{path} contains no {RECORD_FILE}; {remedy}")
     return found
 
 

@@ -14,9 +14,10 @@ from math import inf
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from wattload.core.mlperf.edition import nearest_edition
+from wattload.core.mlperf.edition import editions, nearest_edition
 from wattload.core.mlperf.formulas import Value
 from wattload.core.mlperf.notes import Pair, nearest_pairs
+from wattload.core.mlperf.rules import judge
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
     Block,
@@ -56,8 +57,8 @@ _RULES = (
     "Each table has the published sets of one workload, and runs of this page of the same workload "
     "(own). All figures are computed from the rawest data there is, by the formulas of the edition "
     "that the parameters match; the whole-block rate is the same in every edition. Hosts, sizes "
-    "and software differ, so no row is better than another. A run is recomputed if the formulas of "
-    "some edition give what it reports."
+    "and software differ, so no row is better than another. Recomputed figures are compared with "
+    "the reported ones by the formulas of the edition that comes nearest."
 )
 
 
@@ -127,8 +128,12 @@ def _published(subject: Subject) -> Iterator[PublishedRow]:
         nearest = nearest_edition(of.facts, of.runs[0].settings, of.edition)
         memory = sum_if_known(of.runs[0].host_memory_bytes)
         memory_text = f"{quantity(memory, Unit.BYTES)} of memory" if memory else ""
+        judged = judge(of, editions()[nearest[0]]) if of.division else ()
+        rules = listed([each.rule for each in judged if each.fails(of.division)])
+        failed = f"fails {rules}" if rules else ""
         for (table, name), found in rows.items():
-            remark = ", ".join(filter(None, (of.organisation, of.division, name, memory_text)))
+            parts = (of.organisation, of.division, name, memory_text, failed)
+            remark = ", ".join(filter(None, parts))
             yield _row(table, of.system, remark, found, nearest)
 
 
@@ -218,13 +223,14 @@ def published_texts(subject: Subject) -> list[str]:
     far = sum(each.difference > NEAR for each in known)
     sources = listed([f"{whole(count)} from {source}" for source, count in close.items()])
     counts = {
-        f"recomputed within {percent(CLOSE, 1)} ({sources})": close.total(),
+        f"within {percent(CLOSE, 1)} of the reported one ({sources})": close.total(),
         f"within {percent(NEAR, 1)}": len(known) - close.total() - far,
-        "further off": far,
+        "farther from it": far,
         "not recomputable": len(runs) - len(known),
     }
     parts = [f"{whole(count)} {words}" for words, count in counts.items() if count]
-    return [f"Of {counted(len(runs), 'published run')}, {listed(parts)}.", *_factors(subject)]
+    of = f"Recomputed figures of {counted(len(runs), 'published run')}"
+    return [f"{of}: {listed(parts)}.", *_factors(subject)]
 
 
 def _factors(subject: Subject) -> Iterator[str]:

@@ -33,9 +33,11 @@ def test_imported_sets_that_keep_all_rules_pass(tmp_path: Path, capsys: Captured
     out = capsys.readouterr().out
     assert "data_set_size [3]" in out
     assert "org, system, unet3d h100" not in out
-    edition = "v1.0, Submission_guidelines.md @7f3cd4f: 1 sets; its parameters are those of v1.0"
-    assert f"{edition}; their tree is called v1.0" in out
-    assert "1 sets, 5 runs: 1 fail no rule, 0 fail one" in out
+    edition = "1 set by v1.0 (Submission_guidelines.md @7f3cd4f): its parameters are those of v1.0"
+    assert f"{edition}; the tree is named v1.0" in out
+    assert "1 set, 5 runs: 1 fail no rule, 0 fail one" in out
+    table = [line for line in out.splitlines() if not line.startswith("1 set")]
+    assert max(map(len, table)) <= 80
 
 
 def test_a_failed_rule_of_the_edition_is_the_exit_status(

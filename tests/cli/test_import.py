@@ -41,7 +41,7 @@ def test_sets_are_printed_by_line_and_stored(tree: Path, tmp_path: Path, capsys:
     assert f"{SYSTEM}/unet3d-h100-more/run2/summary.json: not JSON" in left
     assert (
         "3 sets, 7 runs: 1 from step lists, 6 from block times, 0 from summaries; "
-        "0 files not in this copy; 1 left out"
+        "0 files not in this copy; 1 file left out"
     ) in lines
     assert len(read_sets([runs])[0]) == 3
 

@@ -42,12 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         tree = read_tree(path)
         write_sets(tree.sets, runs)
         documents.append({"path": str(path), **_document(tree)})
-        if not arguments.json:
+        if not arguments.json and (tree.sets or tree.unread):
             _print(tree)
     if arguments.json:
         print(json.dumps({"runs": str(runs), "trees": documents}))
     if not any(document["sets"] for document in documents):
-        raise DataError(f"found no run of MLPerf Storage in {', '.join(map(str, trees))}")
+        nothing = f"found no run of MLPerf Storage in {', '.join(map(str, trees))}"
+        raise DataError(f"{nothing}; name a folder of summary.json files (own runs need no import)")
     if not arguments.json:
         print(f"stored in {runs}; compare with runs of yours: wattload report {runs} RUN...")
     return 0
@@ -98,6 +99,7 @@ def _print(tree: Tree) -> None:
     sets = counted(len(tree.sets), "set")
     runs = counted(sum(len(each.runs) for each in tree.sets), "run")
     absent, litter = counted(len(tree.absent), "file"), counted(tree.litter, "file")
-    print(f"{sets}, {runs}: {counts}; {absent} not in this copy; {len(tree.unread)} left out")
+    left_out = counted(len(tree.unread), "file")
+    print(f"{sets}, {runs}: {counts}; {absent} not in this copy; {left_out} left out")
     passed_over = counted(tree.passed_over, "run")
     print(f"passed over: {passed_over} in folders of code or data sets, {litter} of macOS")

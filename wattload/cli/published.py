@@ -18,6 +18,7 @@ from wattload.core.mlperf.published import PublishedSet, Unread
 from wattload.core.mlperf.rules import Finding, Standing, judge
 from wattload.core.mlperf.store import holds_published, read_sets
 from wattload.core.mlperf.tree import is_tree, read_tree, subject_of
+from wattload.results.quantity import counted
 
 AUTO = "auto"
 STYLES: Mapping[Standing, str] = {
@@ -136,21 +137,23 @@ def _show(checked: Sequence[Checked], unread: Sequence[Unread], *, verbose: bool
         console.print(Text(f"fails {each.failed()}: {each}", style="bold red"))
     runs = sum(len(each.published.runs) for each in checked)
     rest = f"{len(checked) - len(failed)} fail no rule, {len(failed)} fail one or more"
-    console.print(f"{len(checked)} sets, {runs} runs: {rest}")
+    console.print(f"{counted(len(checked), 'set')}, {counted(runs, 'run')}: {rest}")
 
 
 def _totals(checked: Sequence[Checked]) -> Iterator[str]:
     """Yield which editions sets were held against, and a table of sets by rule and standing."""
     keys = ((each.edition, each.published.edition, each.reason) for each in checked)
     for (edition, tree, reason), count in Counter(keys).items():
-        text = f"{edition}, {editions()[edition].text}: {count} sets; {reason}"
-        yield f"{text}; their tree is called {tree or 'nothing known'}"
+        text = f"{counted(count, 'set')} by {edition} ({editions()[edition].text}): {reason}"
+        yield f"{text}; the tree {f'is named {tree}' if tree else 'names no edition'}"
     found = ({(f"{f.rule} [{f.id}]", f.standing): 0 for f in each.findings} for each in checked)
     counts = Counter(key for each in found for key in each)
     words: list[Standing] = [word for word in STYLES if any(key[1] == word for key in counts)]
-    yield f"{'sets by rule':<50}" + "".join(f"{_word(word):>12}" for word in words)
+    width = max(len(rule) for rule, _ in counts)
+    yield f"{'sets by rule':<{width}}" + "".join(f" {_word(word):>4}" for word in words)
     for rule in dict.fromkeys(rule for rule, _ in counts):
-        yield f"{rule:<50}" + "".join(f"{counts[rule, word] or '':>12}" for word in words)
+        cells = (f" {counts[rule, word] or '':>{max(4, len(word))}}" for word in words)
+        yield f"{rule:<{width}}{''.join(cells)}"
 
 
 def _word(standing: Standing) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wattload.core.mlperf.formulas import (
+    Value,
     au,
     au_nominal,
     au_with_first_step,
@@ -63,6 +64,13 @@ def test_utilisation_leaves_out_the_first_step_and_has_a_form_with_it() -> None:
     slept = facts(epoch(listed(0, compute_s=80.0), listed(1, compute_s=80.0)))
     assert au(slept).value == pytest.approx(72.5 / 80)
     assert au_nominal(slept) == au_nominal(BOTH)
+
+
+def test_a_block_of_one_step_has_figures_of_the_whole_block_alone() -> None:
+    run = facts(epoch(listed(0, steps=1)), file_count=14)
+    unknown = Value(None, "an epoch has no step after its first one")
+    assert au(run) == samples_per_s(run, "v2.0") == samples_per_s(run, "v3.0") == unknown
+    assert samples_per_s(run, "v1.0").value == pytest.approx(2 * 7 / 110)
 
 
 def test_ranks_are_summed_in_throughput_and_averaged_in_utilisation() -> None:

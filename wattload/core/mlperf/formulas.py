@@ -57,7 +57,7 @@ def samples_per_s(facts: TrainingFacts, edition: str) -> Value:
     left_out = editions()[edition].steps_left_out
 
     def rate(block: RankBlock, steps: int) -> float:
-        seconds = _window_s(block) if left_out else block.duration_s
+        seconds = _window_s(block, steps) if left_out else block.duration_s
         return (steps - left_out) / seconds * _batch(facts) * facts.accelerators
 
     return _mean_of_epochs(facts, rate)
@@ -90,10 +90,10 @@ def au_nominal(facts: TrainingFacts) -> Value:
     return _mean_of_epochs(facts, lambda block, steps: steps * step_s / block.duration_s)
 
 
-def _au_of_block(block: RankBlock, _: int = 0) -> float:
+def _au_of_block(block: RankBlock, steps: int) -> float:
     """Return DLIO's AU of one block on one rank: ``sum(compute[1:]) / (block - proc[0])``."""
     compute_s = _listed(block.compute_s) - _listed(block.first_compute_s)
-    return compute_s / _window_s(block) if compute_s else 0.0
+    return compute_s / _window_s(block, steps)
 
 
 def _mean_of_epochs(facts: TrainingFacts, of: Callable[[RankBlock, int], float]) -> Value:
@@ -134,10 +134,10 @@ def _batch(facts: TrainingFacts) -> int:
     return facts.batch_samples
 
 
-def _window_s(block: RankBlock) -> float:
+def _window_s(block: RankBlock, steps: int) -> float:
     """Return the seconds of a block without its first step."""
     seconds = block.duration_s - _listed(block.first_step_s)
-    if seconds <= 0:
+    if steps == 1 or seconds <= 0:
         raise _UnknownError("an epoch has no step after its first one")
     return seconds
 

@@ -211,7 +211,11 @@ def data_set_size(case: Case, run: PublishedRun, facts: TrainingFacts) -> Answer
         return "closed", sentence, figures
     if got >= max(rule.by_steps, (1 - MEMORY_ROUNDING) * asked):
         lack = format_percent(1 - got / asked, 2)
-        return "warning", f"{sentence} {lack} are missing, as if memory were in whole GiB.", figures
+        return (
+            "warning",
+            f"{sentence} That is {lack} short, as if memory were in whole GiB.",
+            figures,
+        )
     return "invalid", sentence, figures
 
 
@@ -336,7 +340,7 @@ def spread(case: Case) -> Answer:
         raise UnknownError("the throughput of a run is unknown")
     worst = max(abs(rate / fmean(rates) - 1) for rate in rates)
     limit = format_percent(RUN_SPREAD)
-    sentence = f"Each run is within {format_percent(worst, 1)} of the mean; {limit} replicates."
+    sentence = f"A run is {format_percent(worst, 1)} from the mean; at most {limit} is repeatable."
     return _if(worst <= RUN_SPREAD, "warning"), sentence, {"spread": worst}
 
 
