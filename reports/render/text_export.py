@@ -93,7 +93,7 @@ def _published(subject: Subject) -> Iterator[dict[str, object]]:
                 "arm": row.system,
                 "label": row.remark,
                 "quantity": name,
-                "value": found if isinstance(found, str) else found.value,
+                "value": found.value,
                 "evidence": "own" if row.is_own else "published",
                 "valid": False,
                 "why_not": f"not compared; by the formulas of {row.edition}",

@@ -36,7 +36,7 @@ from wattload.reports.stats.subject import Subject
 from wattload.results.facts import Run, divided, sum_if_known
 from wattload.results.identity_cache import cache_by_identity
 from wattload.results.labels import label
-from wattload.results.published import SOURCE, PublishedView
+from wattload.results.published import PublishedView
 from wattload.results.quantity import (
     MISSING,
     counted,
@@ -75,7 +75,8 @@ class PublishedRow:
     remark: str
     edition: str
     differences: Sequence[str]
-    figures: Mapping[str, Value | str]
+    figures: Mapping[str, Value]
+    data_from: str
     facts: Sequence[Any]
     is_own: bool = False
     energy_j: float | None = None
@@ -168,34 +169,30 @@ def _row(
     table: str, system: str, remark: str, facts: Sequence[Any],
     nearest: tuple[str, Sequence[str]], **own: Any,
 ) -> PublishedRow:  # fmt: skip
+    data = Counter(map(_views()[facts[0].kind].data_from, facts))
+    several = [f"{count} {text}" for text, count in data.items()]
     return PublishedRow(
         table=table, system=system, remark=remark, edition=nearest[0], differences=nearest[1],
-        figures=_figures(facts, nearest[0]), facts=facts, **own,
+        figures=_figures(facts, nearest[0]), facts=facts,
+        data_from=listed(several if len(data) > 1 else [*data]), **own,
     )  # fmt: skip
 
 
-def _figures(facts: Sequence[Any], edition: str) -> Mapping[str, Value | str]:
-    """Return the mean of each figure over the runs that have it, or all texts."""
-    figures: dict[str, Value | str] = {}
+def _figures(facts: Sequence[Any], edition: str) -> Mapping[str, Value]:
+    """Return the mean of each figure over the runs that have it."""
+    figures = {}
     for name, (_, of) in _views()[facts[0].kind].figures.items():
         found = [of(each, edition) for each in facts]
-        values = [each for each in found if not isinstance(each, str)]
-        texts = Counter(each for each in found if isinstance(each, str))
-        if texts:
-            several = [f"{count} {text}" for text, count in texts.items()]
-            figures[name] = listed(several if len(texts) > 1 else [*texts])
-        else:
-            known = [each.value for each in values if each.value is not None]
-            reason = next((each.reason for each in values if each.reason), "")
-            of_some = f"of {len(known)} of {len(values)} runs; " if len(known) < len(values) else ""
-            mean = Value(fmean(known), f"{of_some}{reason}") if known else Value(None, reason)
-            figures[name] = mean
+        known = [each.value for each in found if each.value is not None]
+        reason = next((each.reason for each in found if each.reason), "")
+        if 0 < len(known) < len(found):
+            reason = f"of {len(known)} of {len(found)} runs; {reason}"
+        figures[name] = Value(fmean(known) if known else None, reason)
     return figures
 
 
-def _score(figures: Mapping[str, Value | str]) -> float | None:
-    first = next(iter(figures.values()))
-    return None if isinstance(first, str) else first.value
+def _score(figures: Mapping[str, Value]) -> float | None:
+    return next(iter(figures.values())).value
 
 
 @cache_by_identity
@@ -205,7 +202,7 @@ def recomputed_runs(subject: Subject) -> Sequence[Recomputed]:
     for of in subject.published:
         own, _ = nearest_edition(of.facts, of.runs[0].settings, of.edition)
         for run in of.runs:
-            source = str(_views()[run.facts.kind].figures[SOURCE][1](run.facts, own))
+            source = _views()[run.facts.kind].data_from(run.facts)
             edition, pairs = nearest_pairs(of, run, own)
             known = [each for each in pairs if each.rule == "recomputed"]
             worst = max(known, key=lambda pair: pair.difference, default=None)
@@ -296,32 +293,32 @@ def published_table(name: str, rows: Sequence[PublishedRow]) -> Table:
         f"{_title(key, units[key])}{f' {MISSING}' * (found.value is None)}: {found.reason}."
         for each in rows
         for key, found in each.figures.items()
-        if not isinstance(found, str) and found.reason
+        if found.reason
     ]
-    titles = [f"{'#' if unit else ''}{_title(key, unit)}" for key, unit in units.items()]
+    titles = [_title(key, unit) for key, unit in units.items()]
     return Table(
-        columns=columns("system", "#runs", *titles, "edition", "drive energy"),
+        columns=columns(
+            "system", "#runs", *(f"#{title}" for title in titles), "data from", "edition",
+            "drive energy",
+        ),
         rows=[
             row(
                 Cell(each.system, badge="own" if each.is_own else "", remark=each.remark),
                 whole(len(each.facts)),
-                *(
-                    found if isinstance(found, str)
-                    else quantity(found.value, units[key] or Unit.COUNT)
-                    for key, found in each.figures.items()
-                ),
+                *(quantity(found.value, units[key]) for key, found in each.figures.items()),
+                each.data_from,
                 Cell("none", remark=f"{', '.join(each.differences)}; computed as {each.edition}")
                 if each.differences else each.edition,
                 _energy(each, view.unit),
             )
             for each in rows
         ],
-        caption=f"{name}, by {titles[0].removeprefix('#')}",
+        caption=f"{name}, by {titles[0]}",
         note=" ".join(dict.fromkeys(unknown)),
     )  # fmt: skip
 
 
-def _title(name: str, unit: Unit | None) -> str:
+def _title(name: str, unit: Unit) -> str:
     return label(name, unit) + ("/s" if unit is Unit.SAMPLES_PER_SECOND else "")
 
 

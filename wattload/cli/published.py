@@ -12,7 +12,7 @@ from rich.text import Text
 
 from wattload.cli.escapes import printable
 from wattload.core.errors import CHECK_FAILED, ConfigError, DataError
-from wattload.core.mlperf.edition import edition_of, editions, nearest_edition
+from wattload.core.mlperf.edition import editions, nearest_edition
 from wattload.core.mlperf.notes import copies, notes
 from wattload.core.mlperf.published import PublishedSet, Unread
 from wattload.core.mlperf.rules import Finding, Standing, judge
@@ -94,10 +94,12 @@ def check_published(
 
 def _check(published: PublishedSet, edition: str | None, copied: Finding | None) -> Checked:
     run, hint = published.runs[0], published.edition
-    nearest, _ = nearest_edition(run.facts, run.settings, hint)
+    nearest, differences = nearest_edition(run.facts, run.settings, hint)
+    reason = f"its parameters are those of {nearest}"
+    if differences:
+        reason = f"none: {', '.join(differences)}"
     held = edition or nearest
     findings = [*judge(published, editions()[held]), *notes(published, nearest)]
-    _, reason = edition_of(run.facts, run.settings, hint)
     return Checked(published, held, reason, [*findings, *([copied] if copied else [])])
 
 

@@ -15,10 +15,8 @@ from wattload.core.mlperf.published import Kind
 from wattload.core.units import Unit
 from wattload.results.facts import F, Run
 
-Figure = tuple[Unit | None, Callable[[Any, str], Value | str]]
-"""A unit, ``None`` for a text, and the figure of a run's facts by an edition's formulas."""
-SOURCE = "data_from"
-"""The figure that every kind has: the rawest data of a run, in words."""
+Figure = tuple[Unit, Callable[[Any, str], Value]]
+"""A unit, and the figure of a run's facts by an edition's formulas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +25,16 @@ class PublishedView(Generic[F]):
 
     ``own`` returns a run of ours as such facts, ``rows`` the table, a name if a run has several
     rows there, and the facts of each row. ``figures`` are the columns; rows are sorted by the
-    first. ``conditions`` are what the work was, in words. Energy is that of ``phases``, also per
-    ``unit``, of which a run has ``count``. ``other_work`` is why runs of ours match no edition, if
-    none ever does.
+    first. ``data_from`` names the rawest data, ``conditions`` are what the work was, in words.
+    Energy is that of ``phases``, also per ``unit``, of which a run has ``count``. ``other_work`` is
+    why runs of ours match no edition, if none ever does.
     """
 
     kind: Kind
     own: Callable[[Run[F]], Any]
     rows: Callable[[Any], Iterable[tuple[str, str, Any]]]
     figures: Mapping[str, Figure]
+    data_from: Callable[[Any], str]
     conditions: Callable[[Any], Mapping[str, str]]
     phases: frozenset[str]
     unit: str

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from wattload.core.mlperf.edition import Edition
+from wattload.core.mlperf.formulas import UnknownError
 from wattload.core.mlperf.published import AnyFacts, PublishedRun
-from wattload.core.mlperf.rules import Answer, UnknownError
+from wattload.core.mlperf.rules import Answer
 from wattload.core.record.run import RunRecord
 from wattload.results.facts import F, Run
 

@@ -7,7 +7,6 @@ import pytest
 from wattload.core.mlperf.formulas import (
     Value,
     au,
-    au_nominal,
     au_with_first_step,
     rank_steps,
     samples_per_s,
@@ -60,10 +59,8 @@ def test_the_whole_block_is_that_of_v1() -> None:
 def test_utilisation_leaves_out_the_first_step_and_has_a_form_with_it() -> None:
     assert au(BOTH).value == pytest.approx(7.5 * 9 / 80)
     assert au_with_first_step(BOTH).value == pytest.approx(75 / 110)
-    assert au_nominal(BOTH).value == pytest.approx(75 / 110)
     slept = facts(epoch(listed(0, compute_s=80.0), listed(1, compute_s=80.0)))
     assert au(slept).value == pytest.approx(72.5 / 80)
-    assert au_nominal(slept) == au_nominal(BOTH)
 
 
 def test_a_block_of_one_step_has_figures_of_the_whole_block_alone() -> None:
@@ -93,7 +90,6 @@ def test_blocks_are_weighted_by_their_steps_and_epochs_are_averaged() -> None:
 def test_from_block_times_the_whole_block_is_known_and_the_rest_has_a_reason() -> None:
     run = facts(epoch(RankBlock(rank=0, duration_s=110.0)))
     assert samples_per_s(run, "v1.0").value == pytest.approx(140 / 110)
-    assert au_nominal(run).value == pytest.approx(75 / 110)
     unknown = (samples_per_s(run, "v2.0"), samples_per_s(run, "v3.0"), au(run))
     for value, reason in (*unknown, au_with_first_step(run)):
         assert value is None

@@ -175,6 +175,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "infinity": (replaced(SUMMARY, "90.0", "1e999"), SUMMARY, "finite"),
     "twin keys": (replaced(SUMMARY, '"epochs"', '"end": 1, "epochs"'), SUMMARY, "'end' appears"),
     "trailing comma": (replaced(SUMMARY, '"epochs"', ', "epochs"'), SUMMARY, "not JSON"),
+    "listed epochs": (
+        lambda folder: write(folder / TIMES, {"1": [1], "2": 5}),
+        TIMES,
+        "0 epochs",
+    ),
     "no object": (lambda folder: write(folder / SUMMARY, []), SUMMARY, "not a JSON object"),
     "bytes": (lambda folder: (folder / SUMMARY).write_bytes(b"\xff{"), SUMMARY, "not JSON"),
     "nested": (lambda folder: (folder / SUMMARY).write_text("[" * 200_000), SUMMARY, "not JSON"),
@@ -223,12 +228,12 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "backwards": (
         edited(TIMES, lambda d: d["2"]["block1"].update(end=at(1))),
         TIMES,
-        "epoch 2, block 1: its times run backwards",
+        "epoch 2, block1: its times run backwards",
     ),
     "epochs swapped": (
         edited(TIMES, lambda d: d.update({"1": d["2"], "2": d["1"]})),
         TIMES,
-        "epoch 2, block 1: its times run backwards",
+        "epoch 2, block1: its times run backwards",
     ),
     "no end": (edited(TIMES, lambda d: d["2"]["block1"].pop("end")), TIMES, "end"),
     "zero steps": (lambda folder: write(folder / LISTS, output(0)), LISTS, "at least one"),

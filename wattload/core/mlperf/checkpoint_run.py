@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import re
 
-from wattload.core.mlperf.dlio_run import UNKNOWN, RunSummary, Span, published_run, settings_of
-from wattload.core.mlperf.files import SUMMARY, RunFolder, Values, numbered
+from wattload.core.mlperf.dlio_run import (
+    UNKNOWN,
+    RunSummary,
+    Span,
+    published_run,
+    settings_of,
+    spans_of,
+)
+from wattload.core.mlperf.files import SUMMARY, RunFolder, Values
 from wattload.core.mlperf.metadata import (
     Counters,
     counters_of,
@@ -54,8 +61,9 @@ def read_checkpoints(folder: RunFolder) -> PublishedRun:
 def _operations(folder: RunFolder, summary: RunSummary) -> dict[str, list[dict[str, object]]]:
     """Return ``writes`` and ``reads``, each in the order of time; none without ranks' files."""
     spans: dict[tuple[int, str, int], list[Span]] = {}
+    kinds = {f"{kind}_ckpt": f"{field}s" for kind, field in _KINDS.items()}
     for rank, name in sorted(folder.by_rank(r"(\d+)_per_epoch_stats\.json").items()):
-        own = _spans(folder, name)
+        own = spans_of(folder, name, *kinds)
         if rank >= summary.num_accelerators or (spans and own.keys() != spans.keys()):
             folder.refuse(name, f"its rank or checkpoints are not those of {SUMMARY} and the first")
         for key, span in own.items():
@@ -63,27 +71,13 @@ def _operations(folder: RunFolder, summary: RunSummary) -> dict[str, list[dict[s
     counters: Counters = ()
     if spans and summary.start is not None and storage_location(folder) == "local":
         counters = counters_of(folder, summary.start, summary.num_hosts or 1)
-    found: dict[str, list[dict[str, object]]] = {f"{each}s": [] for each in _KINDS.values()}
+    found: dict[str, list[dict[str, object]]] = {field: [] for field in kinds.values()}
     for (_, kind, _), of_ranks in spans.items():
         start_s, end_s = min(s.start for s in of_ranks), max(s.end for s in of_ranks)
-        found[f"{_KINDS[kind]}s"].append(
+        found[kinds[kind]].append(
             {
                 "seconds": tuple(span.end - span.start for span in of_ranks),
-                "device_bytes": moved_bytes(counters, start_s, end_s, kind == "save"),
+                "device_bytes": moved_bytes(counters, start_s, end_s, kind == "save_ckpt"),
             }
         )
-    return found
-
-
-def _spans(folder: RunFolder, name: str) -> dict[tuple[int, str, int], Span]:
-    """Return the span of each checkpoint of a rank by epoch, ``save`` or ``load``, and number."""
-    found = {}
-    for epoch, members in numbered(folder.json(name), ""):
-        for kind in _KINDS:
-            last = 0.0
-            for number, member in numbered(members, f"{kind}_ckpt"):
-                span = found[epoch, kind, number] = folder.part(name, Span, member)
-                if not last <= span.start < span.end:
-                    folder.refuse(name, f"{kind}_ckpt{number}: its times run backwards")
-                last = span.end
     return found

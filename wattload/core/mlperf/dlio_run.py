@@ -20,7 +20,7 @@ from pydantic import Field
 from wattload.core.mlperf.edition import editions
 from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, Setting, When, flat, numbered
 from wattload.core.mlperf.formulas import rank_steps
-from wattload.core.mlperf.metadata import memory_of, recorded, storage_location
+from wattload.core.mlperf.metadata import memory_of, recorded
 from wattload.core.mlperf.published import (
     AnyFacts,
     Epoch,
@@ -129,7 +129,6 @@ def published_run(
     Raises:
         UnreadableError: it ends before it starts.
     """
-    settings = {**settings, "storage_location": storage_location(folder)}
     if summary.start is not None and summary.end is not None and summary.end < summary.start:
         folder.refuse(SUMMARY, "its end is before its start")
     return PublishedRun(
@@ -253,13 +252,13 @@ def _epochs(folder: RunFolder, summary: _Summary) -> tuple[Epoch, ...]:
     if not times:
         return ()
     lists = folder.by_rank(r"(\d+)_output\.json")
-    first = _durations(folder, times[min(times)])
-    blocks: dict[int, list[RankBlock]] = {epoch: [] for epoch, _ in first}
+    first = spans_of(folder, times[min(times)], "block")
+    blocks: dict[int, list[RankBlock]] = {key[0]: [] for key in first}
     if summary.epochs not in (None, len(blocks)):
         reason = f"has the times of {len(blocks)} epochs; {SUMMARY} has {summary.epochs}"
         folder.refuse(times[min(times)], reason)
     for rank in sorted({*times, *lists}):
-        own = _durations(folder, times[rank]) if rank in times else first
+        own = spans_of(folder, times[rank], "block") if rank in times else first
         steps = _steps(folder, lists[rank]) if rank in lists else {}
         if (
             rank >= summary.num_accelerators
@@ -267,29 +266,29 @@ def _epochs(folder: RunFolder, summary: _Summary) -> tuple[Epoch, ...]:
         ):
             reason = f"its rank, or its blocks, are not those of {SUMMARY} and of the first rank"
             folder.refuse(lists.get(rank) or times[rank], reason)
-        for key, duration_s in own.items():
-            block = RankBlock(rank=rank, duration_s=duration_s, **steps.get(key, {}))
-            blocks[key[0]].append(block)
+        for key, span in own.items():
+            seconds = span.end - span.start
+            blocks[key[0]].append(RankBlock(rank=rank, duration_s=seconds, **steps.get(key, {})))
     return tuple(map(tuple, blocks.values()))
 
 
-def _durations(folder: RunFolder, name: str) -> dict[tuple[int, int], float]:
-    """Return the seconds of each block by epoch and block."""
-    found: dict[tuple[int, int], float] = {}
-    last = 0.0
+def spans_of(folder: RunFolder, name: str, *kinds: str) -> dict[tuple[int, str, int], Span]:
+    """Return the times of blocks or checkpoints by epoch, the members' kind, and number."""
+    found = {}
+    last = dict.fromkeys(kinds, 0.0)
     for epoch, members in numbered(folder.json(name), ""):
-        for block, member in numbered(members, "block"):
-            span = folder.part(name, Span, member)
-            if not last <= span.start < span.end:
-                folder.refuse(name, f"epoch {epoch}, block {block}: its times run backwards")
-            found[epoch, block] = span.end - span.start
-            last = span.end
+        for kind in kinds:
+            for number, member in numbered(members, kind):
+                span = found[epoch, kind, number] = folder.part(name, Span, member)
+                if not last[kind] <= span.start < span.end:
+                    folder.refuse(name, f"epoch {epoch}, {kind}{number}: its times run backwards")
+                last[kind] = span.end
     return found
 
 
-def _steps(folder: RunFolder, name: str) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return what the step lists of a rank say of each block, by epoch and block."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+def _steps(folder: RunFolder, name: str) -> dict[tuple[int, str, int], dict[str, Any]]:
+    """Return what the step lists of a rank say of each block, by the keys of ``spans_of``."""
+    found: dict[tuple[int, str, int], dict[str, Any]] = {}
     for epoch, member in numbered(folder.json(name), ""):
         lists = folder.part(name, _Steps, member)
         compute = dict(numbered(lists.compute, "block"))
@@ -299,7 +298,7 @@ def _steps(folder: RunFolder, name: str) -> dict[tuple[int, int], dict[str, Any]
                 lengths = "{} steps and {} times of computation".format(*counts)
                 reason = f"epoch {epoch}, block {block} has {lengths}; both need the same number"
                 folder.refuse(name, f"{reason}, at least one")
-            found[epoch, block] = {
+            found[epoch, "block", block] = {
                 "steps": len(steps),
                 "first_step_s": steps[0],
                 "first_compute_s": compute[block][0],

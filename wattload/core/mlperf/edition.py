@@ -183,23 +183,13 @@ def _canonical(value: bool | float | str | None) -> bool | float | str | None:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def edition_of(
-    facts: AnyFacts, settings: Settings, hint: str | None = None
-) -> tuple[str | None, str]:
-    """Return the edition whose parameters a run has, ``None`` if none; and why.
-
-    ``hint`` decides between editions that differ in no parameter, else the last one is taken.
-    """
-    name, differences = nearest_edition(facts, settings, hint)
-    if differences:
-        return None, f"none: {', '.join(differences)}"
-    return name, f"its parameters are those of {name}"
-
-
 def nearest_edition(
     facts: AnyFacts, settings: Settings, hint: str | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the edition from which a run's parameters differ least, and how they differ."""
+    """Return the edition from which a run's parameters differ least, and how they differ.
+
+    ``hint`` decides between editions that differ equally, else the last one is taken.
+    """
     found = []
     for number, edition in enumerate(editions().values()):
         differences = edition.differences(facts)
@@ -249,10 +239,7 @@ def _other(what: str, got: float | None, required: float) -> Iterator[str]:
 
 def published_job(model: str) -> TrainingModel:
     """Return the job of the last edition that has the model; ``KeyError`` if none has."""
-    found = training_model(model)
-    if found is None:
-        raise KeyError(model)
-    return found[1]
+    return {name: job for each in editions().values() for name, job in each.training.items()}[model]
 
 
 def published_accelerators(model: str) -> Mapping[str, Accelerator]:

@@ -206,10 +206,11 @@ def flat(found: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Setti
             yield name, value if is_plain else str(value)
 
 
-def numbered(found: Mapping[str, Any], prefix: str) -> list[tuple[int, Any]]:
-    """Return the members named by a prefix and a number, in the order of numbers."""
+def numbered(found: object, prefix: str) -> list[tuple[int, Any]]:
+    """Return an object's members named by a prefix and a number, in the order of numbers."""
     pattern = re.compile(rf"{prefix}(\d+)")
-    matches = ((pattern.fullmatch(name), value) for name, value in found.items())
+    members = found.items() if isinstance(found, dict) else ()
+    matches = ((pattern.fullmatch(name), value) for name, value in members)
     return sorted(((int(match[1]), value) for match, value in matches if match), key=itemgetter(0))
 
 

@@ -36,8 +36,11 @@ class Value(NamedTuple):
     reason: str = ""
 
 
-class _UnknownError(Exception):
-    """The facts lack what a formula needs; the message says what."""
+_NO_CHECKPOINTS = Value(None, "the times or the size of its checkpoints are unknown")
+
+
+class UnknownError(Exception):
+    """The facts lack what a formula or a rule needs; the message says what."""
 
 
 def rank_steps(facts: TrainingFacts) -> int | None:
@@ -58,7 +61,9 @@ def samples_per_s(facts: TrainingFacts, edition: str) -> Value:
 
     def rate(block: RankBlock, steps: int) -> float:
         seconds = _window_s(block, steps) if left_out else block.duration_s
-        return (steps - left_out) / seconds * _batch(facts) * facts.accelerators
+        if facts.batch_samples is None:
+            raise UnknownError("its batch is unknown")
+        return (steps - left_out) / seconds * facts.batch_samples * facts.accelerators
 
     return _mean_of_epochs(facts, rate)
 
@@ -70,8 +75,16 @@ def whole_block_samples_per_s(facts: TrainingFacts) -> Value:
 
 
 def au(facts: TrainingFacts) -> Value:
-    """Return the AU in [0, 1], by the formula of all editions."""
-    return _mean_of_epochs(facts, _au_of_block)
+    """Return the AU in [0, 1], by the formula of all editions.
+
+    Of one block on one rank, DLIO computes ``sum(compute[1:]) / (block - proc[0])``.
+    """
+
+    def of_block(block: RankBlock, steps: int) -> float:
+        compute_s = _listed(block.compute_s) - _listed(block.first_compute_s)
+        return compute_s / _window_s(block, steps)
+
+    return _mean_of_epochs(facts, of_block)
 
 
 def au_with_first_step(facts: TrainingFacts) -> Value:
@@ -79,29 +92,12 @@ def au_with_first_step(facts: TrainingFacts) -> Value:
     return _mean_of_epochs(facts, lambda block, _: _listed(block.compute_s) / block.duration_s)
 
 
-def au_nominal(facts: TrainingFacts) -> Value:
-    """Return all steps times the nominal step time, over the whole block.
-
-    It needs no step list, and takes no oversleeping for computation.
-    """
-    if facts.step_s is None:
-        return Value(None, "its step time is unknown")
-    step_s = facts.step_s
-    return _mean_of_epochs(facts, lambda block, steps: steps * step_s / block.duration_s)
-
-
-def _au_of_block(block: RankBlock, steps: int) -> float:
-    """Return DLIO's AU of one block on one rank: ``sum(compute[1:]) / (block - proc[0])``."""
-    compute_s = _listed(block.compute_s) - _listed(block.first_compute_s)
-    return compute_s / _window_s(block, steps)
-
-
 def _mean_of_epochs(facts: TrainingFacts, of: Callable[[RankBlock, int], float]) -> Value:
     if not facts.epochs:
         return Value(None, "its epochs are unknown")
     try:
         return Value(fmean(_of_epoch(facts, epoch, of) for epoch in facts.epochs))
-    except _UnknownError as unknown:
+    except UnknownError as unknown:
         return Value(None, str(unknown))
 
 
@@ -112,7 +108,7 @@ def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int],
         steps = block.steps or _steps(facts, epoch)
         by_rank.setdefault(block.rank, []).append((of(block, steps), steps))
     if not by_rank:
-        raise _UnknownError("the times of its blocks are unknown")
+        raise UnknownError("the times of its blocks are unknown")
     return fmean(
         sum(value * steps for value, steps in blocks) / sum(steps for _, steps in blocks)
         for blocks in by_rank.values()
@@ -121,50 +117,39 @@ def _of_epoch(facts: TrainingFacts, epoch: Epoch, of: Callable[[RankBlock, int],
 
 def _steps(facts: TrainingFacts, epoch: Epoch) -> int:
     if len({block.rank for block in epoch}) < len(epoch):
-        raise _UnknownError("the steps of each of an epoch's blocks are unknown")
+        raise UnknownError("the steps of each of an epoch's blocks are unknown")
     steps = rank_steps(facts)
     if not steps:
-        raise _UnknownError("its batch is unknown" if steps is None else "no batch is full")
+        raise UnknownError("its batch is unknown" if steps is None else "no batch is full")
     return steps
-
-
-def _batch(facts: TrainingFacts) -> int:
-    if facts.batch_samples is None:
-        raise _UnknownError("its batch is unknown")
-    return facts.batch_samples
 
 
 def _window_s(block: RankBlock, steps: int) -> float:
     """Return the seconds of a block without its first step."""
     seconds = block.duration_s - _listed(block.first_step_s)
     if steps == 1 or seconds <= 0:
-        raise _UnknownError("an epoch has no step after its first one")
+        raise UnknownError("an epoch has no step after its first one")
     return seconds
 
 
 def _listed(value: float | None) -> float:
     if value is None:
-        raise _UnknownError("it needs the times of steps, which only step lists have")
+        raise UnknownError("it needs the times of steps, which only step lists have")
     return value
 
 
 def checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
     """Return all bytes over all time, each checkpoint's until the last known rank is done."""
-    seconds = sum(max(each.seconds) for each in done)
-    return _of_checkpoints(facts, done, lambda size: size * len(done) / seconds)
+    if not done or facts.checkpoint_bytes is None:
+        return _NO_CHECKPOINTS
+    return Value(facts.checkpoint_bytes * len(done) / sum(max(each.seconds) for each in done))
 
 
 def mean_checkpoint_bytes_per_s(facts: CheckpointFacts, done: Sequence[Operation]) -> Value:
     """Return the mean of the rates by the time of the first rank, which MLPerf Storage reports."""
-    return _of_checkpoints(facts, done, lambda size: fmean(size / each.seconds[0] for each in done))
-
-
-def _of_checkpoints(
-    facts: CheckpointFacts, done: Sequence[Operation], of: Callable[[int], float]
-) -> Value:
     if not done or facts.checkpoint_bytes is None:
-        return Value(None, "the times or the size of its checkpoints are unknown")
-    return Value(of(facts.checkpoint_bytes))
+        return _NO_CHECKPOINTS
+    return Value(fmean(facts.checkpoint_bytes / each.seconds[0] for each in done))
 
 
 def storage_read_bytes(trial: CacheTrial) -> int | None:
@@ -221,7 +206,6 @@ def index_bytes(facts: VectorFacts) -> Value:
         return Value(None, "the number of its vectors is unknown")
     vector = facts.dimensions * 4
     if facts.max_degree is None:
-        return Value(
-            facts.vectors * vector, "its vectors alone: the degree of its graph is unknown"
-        )
+        alone = "its vectors alone: the degree of its graph is unknown"
+        return Value(facts.vectors * vector, alone)
     return Value(file_bytes(facts.vectors, node_bytes(vector, facts.max_degree)))

@@ -50,10 +50,9 @@ def read_cache(folder: RunFolder) -> PublishedRun:
         ),
     }
     found = folder.part(SUMMARY, CacheFacts, facts)
-    settings = {"partial_failure": summary.get("partial_failure", bool)}
     job = {"num_accelerators": ranks, "num_hosts": summary.whole("host_count")}
     run = folder.part(SUMMARY, RunSummary, times_of(folder) | job)
-    return published_run(folder, run, found, settings, {})
+    return published_run(folder, run, found, {}, {})
 
 
 def _trial(folder: RunFolder, name: str) -> CacheTrial:

@@ -57,7 +57,6 @@ def memory_of(folder: RunFolder) -> tuple[int | None, ...]:
     return tuple(host.whole("memory.total") for host in hosts)
 
 
-@lru_cache(maxsize=1)
 def storage_location(folder: RunFolder) -> str | None:
     """Return where the description of a run's system has its storage, such as ``local``."""
     home, _, below = f"/{folder.path}".rpartition("/results/")

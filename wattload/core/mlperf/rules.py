@@ -25,6 +25,7 @@ from wattload.core.mlperf.edition import (
     class_division,
     core_config,
 )
+from wattload.core.mlperf.formulas import UnknownError
 from wattload.core.mlperf.published import (
     CacheFacts,
     CheckpointFacts,
@@ -79,10 +80,6 @@ class Finding(Frozen):
     def fails(self, division: Division | None) -> bool:
         """Whether the standing is worse than a division allows; without one, OPEN counts."""
         return self.standing == "invalid" or (self.standing == "open" and division == "closed")
-
-
-class UnknownError(Exception):
-    """The facts lack what a rule needs; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +137,17 @@ class DataSetRule:
         return -(-self.files * self.samples_per_file // (self.accelerators * self.batch_samples))
 
 
-def same(what: str, got: object, required: object, otherwise: Standing = "invalid") -> Answer:
+def same(
+    what: str, got: float | str | None, required: float | str, otherwise: Standing = "invalid"
+) -> Answer:
     if got is None:
         raise UnknownError(f"{what[0].lower()}{what[1:]} is unknown")
-    is_same, figures = got == required, {"got": _figure(got), "asked": _figure(required)}
+    is_same, figures = got == required, {"got": got, "asked": required}
     rest = "" if is_same else f"; the rules require {required}"
     return _if(is_same, otherwise), f"{what} is {got}{rest}.", figures
 
 
-def _figure(value: object) -> float | int | str:
-    return value if isinstance(value, int | float | str) else str(value)
-
-
-def equal(what: str, name: str, required: object) -> Callable[[Case, PublishedRun, object], Answer]:
+def equal(what: str, name: str, required: float) -> Callable[[Case, PublishedRun, object], Answer]:
     """Return the rule that requires a value of a fact."""
     return lambda _, __, facts: same(what, getattr(facts, name), required)
 

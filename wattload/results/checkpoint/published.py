@@ -7,7 +7,7 @@ from wattload.core.units import GB, Unit
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts
 from wattload.results.checkpoint.figures import moved_bytes
 from wattload.results.checkpoint.submission import published_facts
-from wattload.results.published import SOURCE, PublishedView, summarised
+from wattload.results.published import PublishedView, summarised
 from wattload.results.quantity import quantity, whole
 
 _RATE = Unit.BYTES_PER_SECOND
@@ -27,8 +27,8 @@ PUBLISHED = PublishedView[CheckpointFacts](
             _RATE, lambda f, _: formulas.checkpoint_bytes_per_s(f, f.reads)),
         "reported_load_bytes_per_s": (
             _RATE, lambda f, _: summarised(f.reported_read_bytes_per_s)),
-        SOURCE: (None, lambda f, _: "checkpoint times" if f.writes or f.reads else "summaries"),
     },
+    data_from=lambda f: "checkpoint times" if f.writes or f.reads else "summaries",
     conditions=lambda f: {
         "processes": whole(f.ranks),
         "checkpoint": quantity(f.checkpoint_bytes, Unit.BYTES),

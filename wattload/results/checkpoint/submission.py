@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from wattload.core.mlperf import published
+from wattload.core.mlperf.formulas import UnknownError
 from wattload.core.mlperf.published import Operation
-from wattload.core.mlperf.rules import Answer, UnknownError, client_share, same
+from wattload.core.mlperf.rules import Answer, client_share, same
 from wattload.results.checkpoint.facts import READ_PHASE, WRITE_PHASE, CheckpointFacts, Run
 from wattload.results.checkpoint.figures import seconds
 from wattload.results.submission import Own, Submission, checked, sound_run

@@ -11,7 +11,7 @@ from wattload.core.units import Unit
 from wattload.results.facts import divided
 from wattload.results.kv_cache import figures
 from wattload.results.kv_cache.facts import STEADY, KvFacts, Run
-from wattload.results.published import SOURCE, Figure, PublishedView, summarised
+from wattload.results.published import Figure, PublishedView, summarised
 
 
 def _own(run: Run) -> CacheFacts:
@@ -61,8 +61,8 @@ PUBLISHED = PublishedView[KvFacts](
         "fsync_p95_s": (
             Unit.SECONDS, lambda facts, _: formulas.worst_p95_s(
                 facts, facts.options[0], lambda trial: trial.fsync_p95_s)),
-        SOURCE: (None, lambda facts, _: "trials" if facts.source == "blocks" else "summaries"),
     },
+    data_from=lambda facts: "trials" if facts.source == "blocks" else "summaries",
     conditions=lambda facts: {"model": facts.model, "option": facts.options[0].option,
                               "processes": str(facts.ranks)},
     phases=frozenset({STEADY}),

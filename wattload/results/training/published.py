@@ -6,7 +6,7 @@ from wattload.core.mlperf import formulas
 from wattload.core.mlperf.formulas import Value
 from wattload.core.mlperf.published import TrainingFacts
 from wattload.core.units import Unit
-from wattload.results.published import SOURCE, PublishedView, summarised
+from wattload.results.published import PublishedView, summarised
 from wattload.results.quantity import quantity, whole
 from wattload.results.training.as_published import published_facts
 from wattload.results.training.facts import PHASE
@@ -37,8 +37,8 @@ PUBLISHED = PublishedView[OwnFacts](
         "reported_au": (
             _SHARE, lambda facts, _: summarised(facts.reported and facts.reported.au_mean)),
         "au_with_first_step": (_SHARE, lambda facts, _: formulas.au_with_first_step(facts)),
-        SOURCE: (None, lambda facts, _: SOURCES[facts.source]),
     },
+    data_from=lambda facts: SOURCES[facts.source],
     conditions=lambda facts: {
         "accelerators": whole(facts.accelerators),
         "files": whole(facts.file_count),

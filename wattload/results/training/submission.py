@@ -6,12 +6,12 @@ from collections import Counter
 from statistics import fmean
 
 from wattload.core.mlperf.edition import TrainingModel
+from wattload.core.mlperf.formulas import UnknownError
 from wattload.core.mlperf.rules import (
     MINIMUM_STEPS,
     RUN_SPREAD,
     Answer,
     Standing,
-    UnknownError,
     at_least,
     same,
 )

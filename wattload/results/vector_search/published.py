@@ -5,7 +5,7 @@ from __future__ import annotations
 from wattload.core.mlperf import formulas
 from wattload.core.mlperf.published import VectorFacts
 from wattload.core.units import Unit
-from wattload.results.published import SOURCE, PublishedView, summarised
+from wattload.results.published import PublishedView, summarised
 from wattload.results.quantity import whole
 from wattload.results.vector_search import figures
 from wattload.results.vector_search.facts import SEARCH, Run
@@ -32,8 +32,8 @@ PUBLISHED = PublishedView[OwnFacts](
         "recall": (Unit.FRACTION, lambda facts, _: summarised(facts.recall)),
         "latency_p99_s": (Unit.SECONDS, lambda facts, _: summarised(facts.latency_p99_s)),
         "index_bytes": (Unit.BYTES, lambda facts, _: formulas.index_bytes(facts)),
-        SOURCE: (None, lambda facts, _: "query counts" if facts.queries else "summaries"),
     },
+    data_from=lambda facts: "query counts" if facts.queries else "summaries",
     conditions=lambda facts: {"database": facts.database, "vectors": whole(facts.vectors),
                               "dimensions": whole(facts.dimensions)},
     phases=frozenset({SEARCH}),
