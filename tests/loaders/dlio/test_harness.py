@@ -18,8 +18,8 @@ from wattload.loaders.samples import Training, TrainingResult
 DLIO = """
 import datetime, json, os, pathlib, sys, time
 
-ranks, way = int(sys.argv[1]), sys.argv[2]
-job = json.load(open("config/workload/wattload.yaml"))
+name, ranks, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+job = json.load(open(f"config/workload/{name}.yaml"))
 files = sorted(pathlib.Path(job["dataset"]["data_folder"], "train").iterdir())
 batch, step_s = job["reader"]["batch_size"], job["train"]["computation_time"]
 steps = len(files) // batch // ranks
@@ -85,7 +85,9 @@ def program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(
-        harness, "command_line", lambda ranks: [sys.executable, "-c", DLIO, str(ranks), way]
+        harness,
+        "command_line",
+        lambda job, ranks: [sys.executable, "-c", DLIO, job, str(ranks), way],
     )
 
 
