@@ -9,6 +9,7 @@ import pytest
 
 from tests.mlperf_sets import changed, hosts_of, training_set
 from tests.mlperf_trees import SYSTEM, write_set
+from tests.records import Scenario, write_run
 from wattload.__main__ import main
 from wattload.core.mlperf.published import PublishedSet
 from wattload.core.mlperf.store import write_sets
@@ -86,3 +87,16 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     assert main(["check", str(tmp_path), *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_runs_of_ours_and_published_results_are_checked_in_one_call(
+    tmp_path: Path, bad: PublishedSet, capsys: Captured
+) -> None:
+    runs = stored(tmp_path / "published", bad)
+    own = write_run(tmp_path / "own", Scenario())
+    assert main(["check", runs, str(own)]) == 3
+    out = capsys.readouterr().out
+    assert "1 set, 5 runs: 0 fail no rule, 1 fail one or more" in out
+    assert "1 run: 1 " in out
+    assert main(["check", runs, str(own), "--json"]) == 2
+    assert "--json takes runs of wattload or published results" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from wattload.cli.escapes import printable
-from wattload.core.errors import CHECK_FAILED, RecordError, WattloadError
+from wattload.core.errors import CHECK_FAILED, ConfigError, RecordError, WattloadError
 from wattload.core.units import format_bytes
 
 if TYPE_CHECKING:
@@ -81,28 +81,48 @@ def run(arguments: argparse.Namespace) -> int:
         RecordError: a path does not exist, or there is no record under any.
     """
     from wattload.cli.published import check_published, has_published, named_edition
+
+    edition = named_edition(arguments.edition)
+    published: list[Path] = []
+    own: list[Path] = []
+    for path in arguments.runs:
+        has_runs, by_edition = has_records(path), bool(arguments.edition)
+        is_published = (by_edition or not has_runs) and has_published([path])
+        (published if is_published or (by_edition and not has_runs) else own).append(path)
+    if published and own and arguments.json:
+        raise ConfigError("--json takes runs of wattload or published results, not both at once")
+    status = 0
+    if published:
+        status = check_published(
+            published, edition, verbose=arguments.verbose, as_json=arguments.json
+        )
+    return max(status, _check_own(arguments, own, edition)) if own else status
+
+
+def has_records(path: Path) -> bool:
+    """Return whether a path has a run of wattload, finished or not."""
+    from wattload.reports.runs.load import find_records
+
+    found = find_records([path])
+    return bool(found.files or found.unfinished or found.unsearched)
+
+
+def _check_own(arguments: argparse.Namespace, paths: Sequence[Path], edition: str | None) -> int:
     from wattload.power.sampler.aborted_record import finish_abandoned, recorded_texts
     from wattload.reports.runs.load import find_records, load_readable
     from wattload.reports.runs.validity import checks_of_files
     from wattload.results.mlperf import judge
 
-    found = find_records(arguments.runs)
-    has_none = not (found.files or found.unfinished or found.unsearched)
-    edition = named_edition(arguments.edition)
-    is_published = has_published(arguments.runs) if has_none or arguments.edition else False
-    if is_published or (has_none and arguments.edition):
-        return check_published(
-            arguments.runs, edition, verbose=arguments.verbose, as_json=arguments.json
-        )
-    if has_none:
+    found = find_records(paths)
+    if not (found.files or found.unfinished or found.unsearched):
         raise next(iter(found.faults.values()))
-    reasons = finish_abandoned([*arguments.runs, *found.unfinished])
+    reasons = finish_abandoned([*paths, *found.unfinished])
     for text in recorded_texts(reasons):
         print(text, file=sys.stderr)
     again: Mapping[str, Recomputed] = {}
     if arguments.recompute:
-        again = recompute(find_records(arguments.runs).files)
-    loaded = load_readable(arguments.runs)
+        again = recompute(find_records(paths).files)
+    loaded = load_readable(paths)
     left_out = {each.path: reasons.get(each.path) or each.reason for each in loaded.left_out}
     records = [run.record for run in loaded.runs]
     judged = [
