@@ -477,5 +477,5 @@ def test_each_accelerator_of_a_rank_is_a_published_rank_with_a_step_list() -> No
     facts = facts_of([epoch([0.1, 0.1], [0.3, 0.3])], accelerators=3, steps_per_epoch=2)
     found = published_facts(run_of_facts(facts))
     assert found.source == "steps"
-    assert [rank.rank for rank in found.epochs[0].blocks[0].ranks] == [0, 1, 2]
+    assert [block.rank for block in found.epochs[0]] == [0, 1, 2]
     assert samples_per_s(found, "v1.0").value == pytest.approx(3 * 2 * 7 / 0.8)
