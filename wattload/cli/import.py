@@ -58,9 +58,7 @@ def _document(tree: Tree) -> dict[str, Any]:
     return {
         "sets": [
             {
-                "path": each.path,
-                "organisation": each.organisation,
-                "system": each.system,
+                **each.model_dump(include={"path", "organisation", "system"}),
                 "model": subject_of(each.facts)[1],
                 "accelerator": subject_of(each.facts)[2] or None,
                 "runs": len(each.runs),

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from wattload.core.mlperf.edition import editions
-from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, Setting, When, flat, numbered
+from wattload.core.mlperf.files import SUMMARY, Part, RunFolder, When, flat, numbered
 from wattload.core.mlperf.formulas import rank_steps
 from wattload.core.mlperf.metadata import memory_of, recorded
 from wattload.core.mlperf.published import (
@@ -27,6 +27,7 @@ from wattload.core.mlperf.published import (
     PublishedRun,
     RankBlock,
     ReportedTraining,
+    Setting,
     TrainingFacts,
 )
 from wattload.core.units import GIB, MIB

@@ -17,11 +17,17 @@ from pathlib import Path
 from pydantic import Field
 
 from wattload.core.base_models import Frozen
-from wattload.core.mlperf.published import AnyFacts, CheckpointFacts, Division, TrainingFacts
+from wattload.core.mlperf.published import (
+    AnyFacts,
+    CheckpointFacts,
+    Division,
+    Setting,
+    TrainingFacts,
+)
 
 LAST_EDITION = "v3.0"
 
-Settings = Mapping[str, bool | int | float | str | None]
+Settings = Mapping[str, Setting]
 
 _CORE = re.compile(
     r"framework|metric\.au|(model|workflow|checkpoint)\..*|train\.total_training_steps|"
@@ -173,7 +179,7 @@ def core_config(settings: Settings, job: TrainingModel | None = None) -> str | N
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _canonical(value: bool | float | str | None) -> bool | float | str | None:
+def _canonical(value: Setting) -> Setting:
     """Return ``7`` for 7.0 and "7", and a Boolean for its name."""
     if isinstance(value, str):
         if value.lower() in ("true", "false"):

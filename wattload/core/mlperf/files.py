@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from wattload.core.base_models import first_fault
 from wattload.core.errors import DataError
-from wattload.core.mlperf.published import Unread
+from wattload.core.mlperf.published import Setting, Unread
 from wattload.core.units import MIB
 
 LIMIT_BYTES = 64 * MIB
@@ -30,12 +30,11 @@ _LONGEST_VALUE = 60
 
 
 class UnreadableError(DataError):
-    """A file or folder of a tree can't be used; ``reason`` is one clause about ``path``."""
+    """A file or folder of a tree can't be used, and why in one clause."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
+        self.unread = Unread(path=path, reason=reason)
 
 
 class Part(BaseModel):
@@ -46,8 +45,6 @@ class Part(BaseModel):
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 T = TypeVar("T")
-
-Setting = bool | int | float | str | None
 
 
 def _seconds(text: object) -> float:
@@ -135,7 +132,7 @@ class RunFolder:
         try:
             return read()
         except UnreadableError as error:
-            self.lost.append(Unread(path=error.path, reason=error.reason))
+            self.lost.append(error.unread)
             return None
 
     def refuse(self, name: str, reason: str) -> NoReturn:

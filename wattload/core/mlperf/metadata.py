@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from wattload.core.mlperf.files import Part, RunFolder, Setting, Values, When, flat
+from wattload.core.mlperf.files import Part, RunFolder, Values, When, flat
+from wattload.core.mlperf.published import Setting
 from wattload.core.sysfs import SECTOR_BYTES
 
 _WHOLE_DEVICE = re.compile(r"nvme\d+n\d+|(sd|vd|xvd)[a-z]+")

@@ -68,7 +68,14 @@ def nearest_pairs(
     """
     first = published.runs[0]
     is_sure = published.edition or class_division(first.facts, first.settings, editions()[edition])
-    found = {name: list(reported_pairs(run, name)) for name in (edition, *editions())}
+    found = {
+        name: [
+            Pair(rule, run.name, what, got, said, most)
+            for rule, what, got, said, most in _figures(run.facts, name)
+            if got is not None and said is not None
+        ]
+        for name in (edition, *editions())
+    }
 
     def order(name: str) -> tuple[int, float]:
         own = [pair for pair in found[name] if pair.rule == "recomputed"]
@@ -131,13 +138,6 @@ class Pair(NamedTuple):
         return f"{self.run}: {self.what} is {self.got:.6g}, {times}the reported {self.said:.6g}."
 
 
-def reported_pairs(run: PublishedRun, edition: str) -> Iterator[Pair]:
-    """Yield the figures of a run that can be computed and are reported."""
-    for rule, what, got, said, most in _figures(run.facts, edition):
-        if got is not None and said is not None:
-            yield Pair(rule, run.name, what, got, said, most)
-
-
 def _figures(
     facts: AnyFacts, edition: str
 ) -> Iterator[tuple[str, str, float | None, float | None, float]]:
@@ -162,13 +162,8 @@ def _figures(
     elif isinstance(facts, CacheFacts):
         for each in facts.options:
             rate = formulas.cache_per_s(facts, each, formulas.storage_read_bytes).value
-            yield (
-                rule,
-                f"option {each.option}'s rate read in B/s",
-                rate,
-                each.read_bytes_per_s,
-                SAME,
-            )
+            what = f"option {each.option}'s rate read in B/s"
+            yield rule, what, rate, each.read_bytes_per_s, SAME
     elif isinstance(facts, VectorFacts) and facts.queries is not None and facts.seconds:
         yield rule, "queries/s", facts.queries / facts.seconds, facts.queries_per_s, SAME
 

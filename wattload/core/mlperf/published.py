@@ -12,7 +12,7 @@ ask whose run it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,10 +20,10 @@ from wattload.core.base_models import Frozen
 
 SET_FILE = "published.json"
 """The name of a stored ``PublishedSet``, one in a folder."""
-SCHEMA_VERSION: Final = 1
 
 Division = Literal["closed", "open", "whatif"]
 Kind = Literal["training", "checkpointing", "kv_cache", "vector_database"]
+Setting = bool | int | float | str | None
 Source = Literal["steps", "blocks", "summary"]
 """What a run's rates were computed from: the step lists of all its ranks, the times of blocks, of
 checkpoints or of trials, or nothing but what its summary says."""
@@ -211,7 +211,7 @@ class PublishedRun(Frozen):
     started_s: float | None = None
     ended_s: float | None = None
     host_memory_bytes: tuple[int | None, ...] = ()
-    settings: Mapping[str, bool | int | float | str | None] = Field(default_factory=dict)
+    settings: Mapping[str, Setting] = Field(default_factory=dict)
     overrides: Mapping[str, str] = Field(default_factory=dict)
     facts: AnyFacts
     sources: Mapping[str, str] = Field(default_factory=dict)
@@ -231,7 +231,7 @@ class PublishedSet(Frozen):
     itself, such as ``v1.0``, ``None`` if it does not say; formulas and rules don't follow from it.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     tree: str
     path: str
     edition: str | None

@@ -141,7 +141,7 @@ def _listing(unread: list[Unread], path: Path) -> Iterator[None]:
     try:
         yield
     except UnreadableError as error:
-        unread.append(Unread(path=error.path, reason=error.reason))
+        unread.append(error.unread)
     except ValidationError as error:
         place, fault, _ = first_fault(error)
         unread.append(Unread(path=str(path), reason=f"{place}: {fault}"))
