@@ -35,8 +35,8 @@ def test_sets_are_printed_by_line_and_stored(tree: Path, tmp_path: Path, capsys:
     runs = tmp_path / "runs"
     assert main(["import", str(tree), f"runs={runs}"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "Acme, box_1host: unet3d 2 h100, 5 runs, 5 from block times" in lines
-    assert "Acme, box_1host: unet3d 2 a100, 1 run, 1 from step lists" in lines
+    assert "Acme, box_1host: unet3d on 2 h100, 5 runs, 5 from block times" in lines
+    assert "Acme, box_1host: unet3d on 2 a100, 1 run, 1 from step lists" in lines
     (left,) = (line for line in lines if line.startswith("left out: "))
     assert f"{SYSTEM}/unet3d-h100-more/run2/summary.json: not JSON" in left
     assert (

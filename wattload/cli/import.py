@@ -85,7 +85,7 @@ def _print(tree: Tree) -> None:
         sources = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(each).items() if n)
         words = [kind.replace("_", " "), model, accelerator]
         if each.facts.kind == "training":
-            words = [model, str(each.facts.accelerators), accelerator]
+            words = [model, "on", str(each.facts.accelerators), accelerator]
         subject, runs = " ".join(filter(None, words)), counted(len(each.runs), "run")
         whose = (
             f"{each.organisation}, {each.system}" if each.division else f"{each.tree}/{each.path}"
