@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from wattload.core.errors import ConfigError, DataError
-from wattload.core.mlperf.published import PublishedSet
+from wattload.core.mlperf.published import SOURCES, PublishedSet
 from wattload.core.mlperf.store import write_sets
 from wattload.core.mlperf.tree import Tree, read_tree, subject_of
 from wattload.results.quantity import counted
 
 _DEFAULT = "runs/published"
 _RUNS = "runs="
-_DATA = {"steps": "step lists", "blocks": "block times", "summary": "summaries"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,13 +75,13 @@ def _document(tree: Tree) -> dict[str, Any]:
 def _sources(*sets: PublishedSet) -> dict[str, int]:
     """Return how many runs' figures follow from which data."""
     found = Counter(getattr(run.facts, "source", "summary") for each in sets for run in each.runs)
-    return {name: found[name] for name in _DATA}
+    return {name: found[name] for name in SOURCES}
 
 
 def _print(tree: Tree) -> None:
     for each in tree.sets:
         kind, model, accelerator = subject_of(each.facts)
-        sources = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(each).items() if n)
+        sources = ", ".join(f"{n} from {SOURCES[name]}" for name, n in _sources(each).items() if n)
         words = [kind.replace("_", " "), model, accelerator]
         if each.facts.kind == "training":
             words = [model, "on", str(each.facts.accelerators), accelerator]
@@ -93,7 +92,7 @@ def _print(tree: Tree) -> None:
         print(f"{whose}: {subject}, {runs}, {sources}")
     for left in tree.unread:
         print(f"left out: {left.path}: {left.reason}")
-    counts = ", ".join(f"{n} from {_DATA[name]}" for name, n in _sources(*tree.sets).items())
+    counts = ", ".join(f"{n} from {SOURCES[name]}" for name, n in _sources(*tree.sets).items())
     sets = counted(len(tree.sets), "set")
     runs = counted(sum(len(each.runs) for each in tree.sets), "run")
     absent, litter = counted(len(tree.absent), "file"), counted(tree.litter, "file")

@@ -33,11 +33,7 @@ _KINDS = {"save": "write", "load": "read"}
 
 
 def read_checkpoints(folder: RunFolder) -> PublishedRun:
-    """Return a run of checkpoints.
-
-    Raises:
-        UnreadableError: a file of the run is missing or contradicts itself.
-    """
+    """Return a run of checkpoints; raises as ``read_training`` does."""
     summary = folder.part(SUMMARY, RunSummary, folder.summary)
     metric = Values(folder, SUMMARY, folder.summary)
     settings, overrides = settings_of(folder)

@@ -83,11 +83,7 @@ class _Steps(Part):
 
 
 def read_training(folder: RunFolder) -> PublishedRun:
-    """Return a training run.
-
-    Raises:
-        UnreadableError: a file of the run is missing or contradicts itself.
-    """
+    """Return a training run; raises ``UnreadableError`` if a file is missing or bad."""
     summary = folder.part(SUMMARY, _Summary, folder.summary)
     settings, overrides = settings_of(folder)
 
@@ -125,10 +121,9 @@ def published_run(
     settings: Mapping[str, Setting],
     overrides: Mapping[str, str],
 ) -> PublishedRun:
-    """Return the run with these facts; its sources are the files that were read of it.
+    """Return the run with these facts, unless it ends before it starts.
 
-    Raises:
-        UnreadableError: it ends before it starts.
+    Its sources are the files that were read of it.
     """
     if summary.start is not None and summary.end is not None and summary.end < summary.start:
         folder.refuse(SUMMARY, "its end is before its start")

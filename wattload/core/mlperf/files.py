@@ -91,8 +91,7 @@ class RunFolder:
     def json(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file.
 
-        Raises:
-            UnreadableError: it is missing, too large, not strict JSON, or not an object.
+        Raises ``UnreadableError`` if it is missing, too large, not strict JSON or no object.
         """
         content = self._read(name)
         try:
@@ -114,8 +113,7 @@ class RunFolder:
     def part(self, name: str, model: type[ModelT], found: object) -> ModelT:
         """Return what a model reads of ``found``, a value from the file ``name``.
 
-        Raises:
-            UnreadableError: a value is missing, or of the wrong type or range.
+        Raises ``UnreadableError`` if a value is missing, or of the wrong type or range.
         """
         try:
             return model.model_validate(found)
@@ -163,11 +161,7 @@ class Values:
         self._found = found
 
     def number(self, path: str, scale: float = 1) -> float | None:
-        """Return a number times ``scale``.
-
-        Raises:
-            UnreadableError: it is no number.
-        """
+        """Return a number times ``scale``; raises ``UnreadableError`` for another value."""
         found = self.get(path, object)
         if isinstance(found, bool) or not isinstance(found, int | float | None):
             self.folder.refuse(self.name, f"{path}: a number is needed, not {found!r:.60}")

@@ -18,11 +18,7 @@ _TRIALS = r"option_(\d+)/trial_(\d+)/rank_(\d+)/kvcache_results_.*\.json"
 
 
 def read_cache(folder: RunFolder) -> PublishedRun:
-    """Return a run of the KV cache.
-
-    Raises:
-        UnreadableError: a file of the run is missing or contradicts itself.
-    """
+    """Return a run of the KV cache; raises as ``read_training`` does."""
     summary, metadata = Values(folder, SUMMARY, folder.summary), metadata_of(folder)
     ranks, count = summary.whole("total_ranks") or 0, summary.whole("trials_per_option") or 0
     options: dict[str, object] = summary.get("options", dict) or {}

@@ -27,6 +27,7 @@ Setting = bool | int | float | str | None
 Source = Literal["steps", "blocks", "summary"]
 """What a run's rates were computed from: the step lists of all its ranks, the times of blocks, of
 checkpoints or of trials, or nothing but what its summary says."""
+SOURCES = {"steps": "step lists", "blocks": "block times", "summary": "summaries"}
 
 
 class Unread(Frozen):

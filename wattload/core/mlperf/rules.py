@@ -366,11 +366,9 @@ def cache_rule(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:
 def client_share(factor: float) -> Answer:
     """Judge a client's part of a checkpoint over its memory."""
     least = CHECKPOINT_MEMORY_FACTOR
-    rest = (
-        f"{least} or more: caches may stay warm"
-        if factor >= least
-        else (f"under {least}: caches must be dropped")
-    )
+    rest = f"{least} or more: caches may stay warm"
+    if factor < least:
+        rest = f"under {least}: caches must be dropped"
     sentence = f"A client's part of a checkpoint is {factor:.2f} times its memory, {rest}."
     return _if(factor >= least, "warning"), sentence, {"factor": factor, "asked": least}
 

@@ -19,11 +19,7 @@ _LOGGED = re.compile(r"'(row_count|max_degree)': (\d{1,15})\b")
 
 
 def read_vectors(folder: RunFolder) -> PublishedRun:
-    """Return a run of a vector database.
-
-    Raises:
-        UnreadableError: a file of the run is missing or contradicts itself.
-    """
+    """Return a run of a vector database; raises as ``read_training`` does."""
     name = folder.summary_name
     found, metadata = Values(folder, name, folder.summary), metadata_of(folder)
     logged: dict[str, int] = {}

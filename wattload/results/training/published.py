@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wattload.core.mlperf import formulas
 from wattload.core.mlperf.formulas import Value
-from wattload.core.mlperf.published import TrainingFacts
+from wattload.core.mlperf.published import SOURCES, TrainingFacts
 from wattload.core.units import Unit
 from wattload.results.published import PublishedView, summarised
 from wattload.results.quantity import quantity, whole
@@ -12,7 +12,6 @@ from wattload.results.training.as_published import published_facts
 from wattload.results.training.facts import PHASE
 from wattload.results.training.facts import TrainingFacts as OwnFacts
 
-SOURCES = {"steps": "step lists", "blocks": "block times", "summary": "summaries"}
 _RATE, _SHARE = Unit.SAMPLES_PER_SECOND, Unit.FRACTION
 
 
