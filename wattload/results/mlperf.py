@@ -7,7 +7,7 @@ from typing import Any
 
 from wattload.core.base_models import Frozen
 from wattload.core.mlperf.edition import editions, nearest_edition
-from wattload.core.mlperf.published import PublishedSet
+from wattload.core.mlperf.published import PublishedRun, PublishedSet
 from wattload.core.mlperf.rules import (
     RULES,
     WORST_FIRST,
@@ -50,18 +50,20 @@ def judge(
         return None
     submission = results.submission
     alike = [o for o in others if o.run_id != record.run_id and _is_comparable(record, o)]
-    own_run = submission.published(run)
+    memory = tuple(host.facts.memory_bytes for host in record.hosts)
+    facts = submission.facts(run)
+    own_run = PublishedRun(name=record.run_id, host_memory_bytes=memory, facts=facts)
     case = Case(
         PublishedSet(
             tree="", path="", edition=None, division=None, organisation="", system="",
             runs=(own_run,),
         ),
-        editions()[edition or nearest_edition(own_run.facts, {})[0]],
+        editions()[edition or nearest_edition(facts, {})[0]],
         (own_run,),
     )  # fmt: skip
     runs = [run, *(found for other in alike if (found := run_of(other)) is not None)]
     own = Own(run, runs, case.edition)
-    shared = {rule.name: rule for rule in RULES[own_run.facts.kind]}
+    shared = {rule.name: rule for rule in RULES[facts.kind]}
     findings = tuple(
         finding(
             case,

@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from wattload.core.mlperf.edition import Edition
 from wattload.core.mlperf.formulas import UnknownError
-from wattload.core.mlperf.published import AnyFacts, PublishedRun
+from wattload.core.mlperf.published import AnyFacts
 from wattload.core.mlperf.rules import Answer
 from wattload.core.record.run import RunRecord
 from wattload.results.facts import F, Run
@@ -51,11 +51,6 @@ class Submission(Generic[F]):
 
     facts: Callable[[Run[F]], AnyFacts]
     rules: Mapping[str, Callable[[Own[F]], Answer] | None]
-
-    def published(self, run: Run[F]) -> PublishedRun:
-        memory = tuple(host.facts.memory_bytes for host in run.record.hosts)
-        name, facts = run.record.run_id, self.facts(run)
-        return PublishedRun(name=name, host_memory_bytes=memory, facts=facts)
 
 
 def faults(record: RunRecord) -> list[str]:

@@ -340,9 +340,6 @@ def test_a_cache_run_has_its_options_and_trials(tmp_path: Path) -> None:
     assert option.read_bytes_per_s == pytest.approx(0.2 * GIB)
     assert (len(option.trials), facts.source) == (4, "blocks")
     assert cache_per_s(facts, option, storage_read_bytes).value == pytest.approx(0.2 * GIB)
-    assert cache_per_s(facts, option, lambda each: each.written_bytes).value == pytest.approx(
-        option.written_bytes_per_s
-    )
     assert cache_per_s(facts, option, lambda each: each.tokens_processed).value == 40
     assert memory_share(facts, option).value == pytest.approx(0.7)
     assert worst_p95_s(facts, option, lambda each: each.write_p95_s).value == pytest.approx(1.899)

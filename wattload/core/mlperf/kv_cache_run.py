@@ -66,7 +66,6 @@ def _trial(folder: RunFolder, name: str) -> CacheTrial:
         {
             "seconds": found.number("summary.elapsed_time"),
             "read_bytes": sum(known) if is_known else None,
-            "written_bytes": found.whole(f"{stats}tier_storage_kv_bytes_written_gb", GIB),
             "memory_bytes": sum(known[:-1]) if is_known else None,
             "tokens_processed": found.number(f"{stats}storage_tokens_processed"),
             "write_p95_s": found.number(f"{stats}storage_write_p95_ms", MILLI),

@@ -134,14 +134,12 @@ class CheckpointFacts(Frozen):
 class CacheTrial(Frozen):
     """One trial of one option on one rank; ``None`` is what its files don't say.
 
-    Requests read ``read_bytes`` in all, ``memory_bytes`` of them from the memory tiers.
-    ``written_bytes`` went to storage. The two 95th percentiles are of whole writes to storage and
-    of their ``fsync`` alone.
+    Requests read ``read_bytes`` in all, ``memory_bytes`` of them from the memory tiers. The two
+    95th percentiles are of whole writes to storage and of their ``fsync`` alone.
     """
 
     seconds: float | None = Field(default=None, gt=0)
     read_bytes: int | None = Field(default=None, ge=0)
-    written_bytes: int | None = Field(default=None, ge=0)
     memory_bytes: int | None = Field(default=None, ge=0)
     tokens_processed: int | None = Field(default=None, ge=0)
     write_p95_s: float | None = Field(default=None, ge=0)

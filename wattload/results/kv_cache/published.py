@@ -19,10 +19,7 @@ def _own(run: Run) -> CacheFacts:
     facts, took_s, moved = run.facts, run.seconds(STEADY) or None, run.record.moved_bytes
     memory_bytes = (figures.counted(run, STEADY, "memory_blocks") or 0) * facts.block_bytes
     read, written = moved(STEADY, "read"), moved(STEADY, "written")
-    trial = CacheTrial(
-        seconds=took_s, read_bytes=read + memory_bytes, written_bytes=written,
-        memory_bytes=memory_bytes,
-    )  # fmt: skip
+    trial = CacheTrial(seconds=took_s, read_bytes=read + memory_bytes, memory_bytes=memory_bytes)
     option = CacheOption(
         option="none", read_bytes_per_s=divided(read, took_s),
         written_bytes_per_s=divided(written, took_s),
