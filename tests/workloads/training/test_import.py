@@ -79,9 +79,6 @@ def test_an_import_gives_the_figures_of_the_record(
         assert formulas.samples_per_s(their, edition).value == pytest.approx(
             formulas.samples_per_s(mine, edition).value, rel=within
         )
-    assert formulas.au_nominal(their).value == pytest.approx(
-        formulas.au_nominal(mine).value, rel=within
-    )
     # The computation that DLIO 2.0.0 lists is nominal.
     for name, value in (
         ("dlio_reported_samples_per_s", formulas.samples_per_s(their, "v1.0").value),
