@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from wattload.core.mlperf.edition import editions, nearest_edition
 from wattload.core.mlperf.formulas import Value
 from wattload.core.mlperf.notes import Pair, nearest_pairs
+from wattload.core.mlperf.published import PublishedSet
 from wattload.core.mlperf.rules import judge
 from wattload.core.units import Unit
 from wattload.reports.blocks import (
@@ -112,8 +113,8 @@ def published_rows(subject: Subject) -> Mapping[str, Sequence[PublishedRow]]:
     Runs of ours are only in tables that have published rows.
     """
     rows = list(_published(subject))
-    tables = {row.table for row in rows}
-    rows += [row for row in _own(subject) if row.table in tables]
+    tables = {row.table: row.edition for row in rows}
+    rows += [row for row in _own(subject, tables) if row.table in tables]
     rows.sort(key=lambda row: (-(_score(row.figures) or 0.0), row.system))
     own = {row.table for row in rows if row.is_own}
     order = sorted(tables, key=lambda table: (table not in own, table))
@@ -129,17 +130,24 @@ def _published(subject: Subject) -> Iterator[PublishedRow]:
         nearest = nearest_edition(of.facts, of.runs[0].settings, of.edition)
         memory = sum_if_known(of.runs[0].host_memory_bytes)
         memory_text = f"{quantity(memory, Unit.BYTES)} of memory" if memory else ""
-        judged = judge(of, editions()[nearest[0]]) if of.division else ()
-        rules = listed([each.rule for each in judged if each.fails(of.division)])
-        failed = f"fails {rules}" if rules else ""
+        rules = failed_rules(of)
+        failed = f"fails {listed(rules)}" if rules else ""
         for (table, name), found in rows.items():
             parts = (of.organisation, of.division, name, memory_text, failed)
             remark = ", ".join(filter(None, parts))
             yield _row(table, of.system, remark, found, nearest)
 
 
-def _own(subject: Subject) -> Iterator[PublishedRow]:
-    """Yield the rows of valid runs of ours."""
+@cache_by_identity
+def failed_rules(of: PublishedSet) -> list[str]:
+    """Return the rules of its edition that a set fails; none are known without a division."""
+    edition, _ = nearest_edition(of.facts, of.runs[0].settings, of.edition)
+    judged = judge(of, editions()[edition]) if of.division else ()
+    return [each.rule for each in judged if each.fails(of.division)]
+
+
+def _own(subject: Subject, others: Mapping[str, str]) -> Iterator[PublishedRow]:
+    """Yield the rows of valid runs of ours; ``others`` has the edition of each table's first."""
     alike: dict[Any, list[tuple[Run[Any], Any]]] = defaultdict(list)
     for run in (run for group in subject.groups for run in group.runs):
         view, known = view_of(run.record).published, run_of(run.record)
@@ -156,7 +164,7 @@ def _own(subject: Subject) -> Iterator[PublishedRow]:
             energy.energy_j for run in runs for energy in phase_energies(run.record)
             if energy.phase in view.phases
         ) or None  # fmt: skip
-        edition, differences = nearest_edition(found[0], {})
+        edition, differences = nearest_edition(found[0], {}, others.get(table))
         nearest = edition, [*differences, *filter(None, [view.other_work])]
         yield _row(
             table, arm, remark, found, nearest, is_own=True,
@@ -227,7 +235,25 @@ def published_texts(subject: Subject) -> list[str]:
     }
     parts = [f"{whole(count)} {words}" for words, count in counts.items() if count]
     of = f"Recomputed figures of {counted(len(runs), 'published run')}"
-    return [f"{of}: {listed(parts)}.", *_factors(subject)]
+    failing = [rules for each in subject.published if (rules := failed_rules(each))]
+    by_rule = Counter(rule for rules in failing for rule in rules)
+    named = listed([f"{rule} {whole(count)}" for rule, count in by_rule.items()])
+    sets = counted(len(subject.published), "published set")
+    fails = "No published set fails a rule of its edition."
+    if failing:
+        fails = f"{whole(len(failing))} of {sets} fail a rule of their edition: {named}."
+    return [f"{of}: {listed(parts)}.", fails, *_places(subject), *_factors(subject)]
+
+
+def _places(subject: Subject) -> Iterator[str]:
+    """Yield the place of each row of ours among several published ones."""
+    for table, rows in published_rows(subject).items():
+        if sum(not each.is_own for each in rows) > 1:
+            yield from (
+                f"{table}: {row.system} ({row.remark}) is row {whole(place)} of {len(rows)}."
+                for place, row in enumerate(rows, 1)
+                if row.is_own
+            )
 
 
 def _factors(subject: Subject) -> Iterator[str]:

@@ -90,10 +90,12 @@ def test_blocks_are_weighted_by_their_steps_and_epochs_are_averaged() -> None:
 def test_from_block_times_the_whole_block_is_known_and_the_rest_has_a_reason() -> None:
     run = facts(epoch(RankBlock(rank=0, duration_s=110.0)))
     assert samples_per_s(run, "v1.0").value == pytest.approx(140 / 110)
-    unknown = (samples_per_s(run, "v2.0"), samples_per_s(run, "v3.0"), au(run))
-    for value, reason in (*unknown, au_with_first_step(run)):
+    for value, reason in (samples_per_s(run, "v2.0"), samples_per_s(run, "v3.0"), au(run)):
         assert value is None
         assert "step lists" in reason
+    nominal = 10 * run.step_s / 110 if run.step_s else None
+    assert au_with_first_step(run).value == pytest.approx(nominal)
+    assert "nominal step time" in au_with_first_step(run).reason
 
 
 @pytest.mark.parametrize(

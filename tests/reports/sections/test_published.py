@@ -60,7 +60,7 @@ def test_a_row_is_the_mean_of_the_runs_of_a_set() -> None:
 
 def test_an_unknown_figure_has_its_reason_and_is_no_zero() -> None:
     (row,) = published_rows(subject_of(published("X", training())))[TABLE]
-    found = row.figures["au_with_first_step"]
+    found = row.figures["au"]
     assert not isinstance(found, str)
     assert found.value is None
     assert "step lists" in found.reason
@@ -147,7 +147,9 @@ def test_runs_are_counted_by_how_close_their_recomputed_figure_is() -> None:
     assert published_texts(subject) == [
         "Recomputed figures of 8 published runs: 3 within 0.1\u00a0% of the reported one (2 from "
         "block times and 1 from step lists), 1 within 1\u00a0%, 2 farther from it and "
-        "2 not recomputable."
+        "2 not recomputable.",
+        "5 of 5 published sets fail a rule of their edition: run_count 5 and "
+        "accelerator_utilisation 5.",
     ]
     worst = recomputed_runs(subject)[4].worst
     assert worst is not None
@@ -164,7 +166,7 @@ def test_one_published_row_has_a_plain_factor_and_what_differs(tmp_path: Path) -
     subject = subject_of(published("X", training(35.0)), runs=runs)
     (facts,) = next(row.facts for row in published_rows(subject)[TABLE] if row.is_own)
     factor = samples_per_s(facts, "v1.0").value / 35
-    _, text = published_texts(subject)
+    *_, text = published_texts(subject)
     assert text.startswith(
         f"{TABLE}: A has {factor:#.3g} times the published samples/s of X (Maker"
     )
@@ -175,9 +177,10 @@ def test_one_published_row_has_a_plain_factor_and_what_differs(tmp_path: Path) -
     assert "better" not in text
 
 
-def test_two_published_rows_have_no_factor(tmp_path: Path) -> None:
+def test_among_two_published_rows_ours_has_a_place_and_no_factor(tmp_path: Path) -> None:
     sets = published("X", training(35.0)), published("Y", training(35.0))
-    assert len(published_texts(subject_of(*sets, runs=own_run(tmp_path)))) == 1
+    *_, text = published_texts(subject_of(*sets, runs=own_run(tmp_path)))
+    assert text == f"{TABLE}: A (scale quick, loader direct) is row 3 of 3."
 
 
 def test_published_rows_change_no_verdict(arms: tuple[Run, ...]) -> None:

@@ -88,8 +88,16 @@ def au(facts: TrainingFacts) -> Value:
 
 
 def au_with_first_step(facts: TrainingFacts) -> Value:
-    """Return the AU with the first step: all computation over the whole block."""
-    return _mean_of_epochs(facts, lambda block, _: _listed(block.compute_s) / block.duration_s)
+    """Return the AU with the first step: all computation over the whole block.
+
+    Without step lists it is by the nominal step time, the least that a step computes.
+    """
+    found = _mean_of_epochs(facts, lambda block, _: _listed(block.compute_s) / block.duration_s)
+    if found.value is not None or facts.step_s is None:
+        return found
+    step_s = facts.step_s
+    found = _mean_of_epochs(facts, lambda block, steps: steps * step_s / block.duration_s)
+    return Value(found.value, found.reason or "by the nominal step time, without step lists")
 
 
 def _mean_of_epochs(facts: TrainingFacts, of: Callable[[RankBlock, int], float]) -> Value:
