@@ -23,7 +23,11 @@ LOGGED_S = 0.005
 """DLIO's times of blocks are read after those that its rates are computed from."""
 
 
-@pytest.mark.parametrize(("cold_epochs", "accelerators"), [(True, 1), (False, 2)])
+# A run of the program takes 15 s, of which its start is most.
+@pytest.mark.parametrize(
+    ("cold_epochs", "accelerators"),
+    [(True, 1), pytest.param(False, 2, marks=pytest.mark.thorough)],
+)
 def test_an_import_gives_the_figures_of_the_record(
     tmp_path: Path, cold_epochs: bool, accelerators: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

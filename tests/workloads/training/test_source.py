@@ -319,11 +319,15 @@ def test_a_run_says_where_its_data_are_from_and_clean_leaves_them(
     assert state_of(source) == before
 
 
+# Each takes 15 s, of which the starts of the program are most.
 @needs_dlio
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("record_format", "subfolders", "reader"),
-    [("npz", 3, "dlio"), ("npy", 0, "wattload"), ("jpeg", 0, "dlio")],
+    [
+        ("npz", 3, "dlio"),
+        pytest.param("npy", 0, "wattload", marks=pytest.mark.thorough),
+        pytest.param("jpeg", 0, "dlio", marks=pytest.mark.thorough),
+    ],
 )
 def test_we_read_what_dlio_generates(
     context: Context, tmp_path: Path, record_format: str, subfolders: int, reader: str
