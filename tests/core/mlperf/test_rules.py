@@ -30,6 +30,7 @@ from wattload.core.mlperf.published import (
     PublishedRun,
     PublishedSet,
     RankBlock,
+    ReportedSet,
     Unread,
 )
 from wattload.core.mlperf.rules import RULES, Finding, judge
@@ -59,6 +60,15 @@ def test_a_set_by_all_rules_keeps_them(published: PublishedSet) -> None:
     kept = judge(published, edition)
     assert {each.rule for each in kept} == expected
     assert {each.id for each in kept} <= set(edition.rules.values())
+
+
+def swapped(published: PublishedSet) -> PublishedSet:
+    """Return a set with the first two runs' rates under each other's names in its report."""
+    first, second, *_ = names = [run.name for run in published.runs]
+    rates = {run.name: run.facts.reported.samples_per_s_mean for run in published.runs}  # type: ignore[union-attr]
+    others = {first: second, second: first}
+    report = ReportedSet(runs={name: rates[others.get(name, name)] for name in names})  # type: ignore[misc]
+    return published.model_copy(update={"reported": report})
 
 
 def reported(published: PublishedSet, *which: int, **update: Any) -> PublishedSet:
@@ -218,6 +228,11 @@ TRAINING_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
         "a swapped report",
         V1.model_copy(update={"reported": V1.reported.model_copy(update={"runs": {"run0": 7.0}})}),  # type: ignore[union-attr]
         {"report": "note"},
+    ),
+    (
+        "two runs swapped in a report",
+        swapped(slower(V1, 1, are_reported=True)),
+        {"accelerator_utilisation": "invalid", "report": "note", "spread": "warning"},
     ),
     (
         "memory far above",

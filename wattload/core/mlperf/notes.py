@@ -174,22 +174,31 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _report(published: PublishedSet) -> Iterator[Finding]:
     """Yield a note if a set's report has other figures than its runs' own summaries."""
-    reported = [
-        run.facts.reported for run in published.runs if isinstance(run.facts, TrainingFacts)
-    ]
-    own = [each.samples_per_s_mean for each in reported if each and each.samples_per_s_mean]
+    own = {
+        run.name.split("/")[0]: run.facts.reported.samples_per_s_mean
+        for run in published.runs
+        if isinstance(run.facts, TrainingFacts) and run.facts.reported
+    }
+    known = {name: rate for name, rate in own.items() if rate}
     report = published.reported
-    if report is None or not own:
+    if report is None or not known:
         return
-    lacking = max(len(report.runs) - len(own), 0)  # its other runs are not in this copy
-    unlike = [r for r in report.runs.values() if all(abs(r / each - 1) > SAME for each in own)]
-    off = unlike[lacking:]
+    off = [r for name, r in report.runs.items() if name in known and _differ(r, known[name])]
+    # Some reports name runs as no folder is named; others have runs that are not in this copy.
+    lacking = max(len(report.runs) - len(known), 0)
+    unnamed = (r for name, r in report.runs.items() if name not in known)
+    off += [r for r in unnamed if all(_differ(r, each) for each in known.values())][lacking:]
     mean = report.samples_per_s_mean
-    if mean is not None and not lacking and abs(mean / fmean(own) - 1) > SAME:
+    mean_of_own = fmean(known.values())
+    if mean is not None and not lacking and _differ(mean, mean_of_own):
         off.append(mean)
     if off:
-        sentence = f"Its report has {off[-1]:.6g} samples/s; its runs have {fmean(own):.6g}."
-        yield _note("report", sentence, {"reported": off[-1], "got": fmean(own)})
+        sentence = f"Its report has {off[-1]:.6g} samples/s; its runs have {mean_of_own:.6g}."
+        yield _note("report", sentence, {"reported": off[-1], "got": mean_of_own})
+
+
+def _differ(one: float, other: float) -> bool:
+    return abs(one / other - 1) > SAME
 
 
 def _settings(runs: Sequence[PublishedRun]) -> Iterator[Finding]:
