@@ -24,7 +24,7 @@ from wattload.core.units import GIB
 
 STEPS, STEP_S, ACCELERATORS, HOSTS = 500, {"h100": 0.323, "b200": 0.162}, 2, 2
 MEMORY_BYTES = 170 * GIB
-V1_SETTINGS = {
+V1_SETTINGS: dict[str, bool | int | float | str | None] = {
     "model": "unet3d",
     "framework": "pytorch",
     "workflow.generate_data": False,
@@ -64,7 +64,7 @@ V3_SETTINGS = {
     "train.computation_time": 0.162,
 }
 del V3_SETTINGS["workflow.profiling"]
-CHECKPOINT_SETTINGS = {
+CHECKPOINT_SETTINGS: dict[str, bool | int | float | str | None] = {
     "model.name": "llama_8b",
     "model.type": "transformer",
     "model.num_layers": 32,
@@ -152,7 +152,7 @@ def training_set(edition: str = "v1.0") -> PublishedSet:
         )
         started_s += 5 * took_s + 60
         runs.append(run)
-    rates = {run.name: run.facts.reported.samples_per_s_mean for run in runs}  # type: ignore[union-attr]
+    rates: dict[str, Any] = {run.name: run.facts.reported.samples_per_s_mean for run in runs}  # type: ignore[union-attr]
     return PublishedSet(
         tree="results",
         path="closed/org/results/system/unet3d",

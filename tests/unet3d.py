@@ -15,7 +15,7 @@ from wattload.results.training.checks import CHECKS
 from wattload.results.training.facts import TrainingFacts
 from wattload.results.training.figures import FIGURES
 from wattload.workloads.training.config import Config
-from wattload.workloads.training.workload import Unet3d
+from wattload.workloads.training.workload import ImageTraining, Unet3d
 
 FILES, BATCH, EPOCHS = 17, 2, 2
 
@@ -46,7 +46,7 @@ def workload(
     return Unet3d(Config(**settings), loader or direct(), accelerator)
 
 
-def live(subject: Unet3d, context: RunContext) -> tuple[Outcome, list[Check]]:
+def live(subject: ImageTraining, context: RunContext) -> tuple[Outcome, list[Check]]:
     subject.plan(context)
     subject.prepare(context)
     return subject.run(context), list(subject.verify(context))

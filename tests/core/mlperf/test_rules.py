@@ -38,6 +38,7 @@ from wattload.core.units import GIB
 
 V1, V3 = training_set(), training_set("v3.0")
 CHECKPOINTS, CACHE, VECTORS = checkpoint_set(), cache_set(), vector_set()
+OPTIONS = CACHE.facts.options  # type: ignore[union-attr]
 
 
 def found(published: PublishedSet, *others: PublishedSet) -> dict[str, Finding]:
@@ -65,9 +66,11 @@ def test_a_set_by_all_rules_keeps_them(published: PublishedSet) -> None:
 def swapped(published: PublishedSet) -> PublishedSet:
     """Return a set with the first two runs' rates under each other's names in its report."""
     first, second, *_ = names = [run.name for run in published.runs]
-    rates = {run.name: run.facts.reported.samples_per_s_mean for run in published.runs}  # type: ignore[union-attr]
+    rates: dict[str, Any] = {}
+    for run in published.runs:
+        rates[run.name] = run.facts.reported.samples_per_s_mean  # type: ignore[union-attr]
     others = {first: second, second: first}
-    report = ReportedSet(runs={name: rates[others.get(name, name)] for name in names})  # type: ignore[misc]
+    report = ReportedSet(runs={name: rates[others.get(name, name)] for name in names})
     return published.model_copy(update={"reported": report})
 
 
@@ -134,7 +137,7 @@ TRAINING_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
         "unit",
         reported(V1, nominal_bytes_per_s=lambda rate: rate * 2**20 / 1e6),
         {"summary": "note"},
-    ),  # type: ignore[union-attr,operator]
+    ),
     ("epochs", three_epochs(V1), {"job": "invalid"}),
     (
         "epochs in the settings",
@@ -407,19 +410,19 @@ OTHER_CHANGES: tuple[tuple[str, PublishedSet, Mapping[str, str]], ...] = (
     ),
     (
         "two options",
-        with_facts(CACHE, options=CACHE.facts.options[:2]),
+        with_facts(CACHE, options=OPTIONS[:2]),
         {"cache_options": "invalid"},
-    ),  # type: ignore[union-attr]
+    ),
     ("two trials", with_facts(CACHE, trials=2), {"cache_trials": "invalid"}),
     (
         "an option from memory",
         with_facts(
             CACHE,
             options=(
-                *CACHE.facts.options[:2],
-                CACHE.facts.options[2].model_copy(update={"read_bytes_per_s": 0.0}),
+                *OPTIONS[:2],
+                OPTIONS[2].model_copy(update={"read_bytes_per_s": 0.0}),
             ),
-        ),  # type: ignore[union-attr]
+        ),
         {"cache_reads": "invalid"},
     ),
     (

@@ -284,7 +284,7 @@ def test_a_bad_run_is_left_out_by_one_sentence_and_the_others_imported(
 
 def test_a_run_of_ten_thousand_ranks(tmp_path: Path) -> None:
     ranks = 10_000
-    changes = {"num_accelerators": ranks, "num_files_train": BATCH * ranks}
+    changes: dict[str, Any] = {"num_accelerators": ranks, "num_files_train": BATCH * ranks}
     folder = write_run(
         tmp_path / "run1", epochs=1, metric={"train_io_mean_MB_per_second": 1}, **changes
     )

@@ -66,7 +66,7 @@ def test_one_run_of_a_tree_is_a_set_of_one(tmp_path: Path) -> None:
 
 
 def test_output_folders_of_the_same_name_are_stored_apart(tmp_path: Path) -> None:
-    sets = []
+    sets: list[PublishedSet] = []
     for number in (1, 2):
         folder = write_run(tmp_path / f"{number}/output", hostname=f"node{number}")
         sets += read_tree(folder).sets

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def subject_of(*sets: PublishedSet, runs: tuple[Run, ...] = ()) -> Subject:
     return make_subject(runs, published=sets)
 
 
-def own_run(tmp_path: Path, **changes: object) -> tuple[Run, ...]:
+def own_run(tmp_path: Path, **changes: Any) -> tuple[Run, ...]:
     return load_runs([write_run(tmp_path, arm("A", 0, **changes))])
 
 
@@ -165,7 +166,9 @@ def test_one_published_row_has_a_plain_factor_and_what_differs(tmp_path: Path) -
     runs = own_run(tmp_path)
     subject = subject_of(published("X", training(35.0)), runs=runs)
     (facts,) = next(row.facts for row in published_rows(subject)[TABLE] if row.is_own)
-    factor = samples_per_s(facts, "v1.0").value / 35
+    own = samples_per_s(facts, "v1.0").value
+    assert own is not None
+    factor = own / 35
     *_, text = published_texts(subject)
     assert text.startswith(
         f"{TABLE}: A has {factor:#.3g} times the published samples/s of X (Maker"

@@ -61,8 +61,8 @@ def state_of(folder: Path) -> Files:
     for path in sorted(folder.rglob("*")):
         state = path.lstat()
         content = path.read_bytes() if path.is_file() else b""
-        found[str(path)] = (state.st_mode, state.st_uid, state.st_mtime_ns, state.st_ctime_ns)
-        found[str(path)] += (content,)
+        times = (state.st_mtime_ns, state.st_ctime_ns)
+        found[str(path)] = (state.st_mode, state.st_uid, *times, content)
     return found
 
 
@@ -75,7 +75,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     """Yield a source that is mounted read-only, on the target's file system."""
     source, place = make_source(tmp_path / "data"), tmp_path / "mounted"
     place.mkdir()
-    bind = ["mount", "--bind", source, place]
+    bind: list[str | Path] = ["mount", "--bind", source, place]
     if subprocess.run(bind, check=False, capture_output=True).returncode:
         pytest.skip("this user can't mount")
     try:
@@ -253,7 +253,7 @@ def test_settings_that_do_not_fit_are_refused(context: Context, tmp_path: Path) 
         ({"record_format": "npy"}, "has npz files, not npy; use workload.record_format=npz"),
         ({"verify_data": True}, "verify_data=true compares files with what wattload wrote"),
     ):
-        settings = {"source": source, "file_count": None, **changes}
+        settings: dict[str, Any] = {"source": source, "file_count": None, **changes}
         with pytest.raises(ConfigError, match=words):
             workload(**settings).plan(context)
 
