@@ -1,1 +1,1 @@
-"""unet3d of MLPerf Storage: whole records of 147 MB (medical images), read in batches."""
+"""Training on whole records, as MLPerf Storage does: unet3d and retinanet."""

@@ -238,7 +238,7 @@ class Config:
         1, "Divides mean, standard deviation and resize_bytes; above 1 at scale=demo only.", least=1
     )
     scales: dict[str, Scale] = field(default_factory=dict)
-    batches: dict[str, int] = field(default_factory=dict)
+    by_accelerator: dict[str, int] = field(default_factory=dict)
     """The published batch by accelerator, for a model whose batch depends on it."""
 
     def check(self, scale: str) -> None:
