@@ -9,7 +9,7 @@ import numpy as np
 
 from wattload.core.io import VerifiedSamples
 from wattload.core.units import NS_PER_S
-from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.data.record_formats import RecordFormat, record_format
 from wattload.loaders.data.verification import record_identity
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import struct
@@ -21,8 +21,7 @@ class EqualRecords:
 
     def __init__(self, samples: SampleSet) -> None:
         layout = record_format(samples.record_format)
-        around = len(layout.head((1,))) + len(layout.tail((1,)))
-        self.payload_bytes = samples.file_bytes[0] - around
+        self.payload_bytes = samples.file_bytes[0] - _edge_bytes(layout)
         self._head = layout.head((self.payload_bytes,))
         self._tail = layout.tail((self.payload_bytes,))
         nonce = samples.nonce
@@ -44,9 +43,9 @@ class EqualRecords:
     def fit(samples: SampleSet) -> bool:
         """Return whether the files have one size, and the same bytes around their payloads."""
         layout = record_format(samples.record_format)
-        around = len(layout.head((1,))) + len(layout.tail((1,)))
         sizes = set(samples.file_bytes)
-        return layout.HAS_CONSTANT_EDGES and len(sizes) == 1 and max(sizes) > around
+        is_one_size = layout.HAS_CONSTANT_EDGES and len(sizes) == 1
+        return is_one_size and max(sizes) > _edge_bytes(layout)
 
     def take(
         self, indices: Sequence[int], files: Sequence[int], rows: Sequence[int]
@@ -77,3 +76,7 @@ class EqualRecords:
             for index, (is_other, bad) in zip(indices, records[:, 3:].tolist(), strict=True)
         ]
         return compared, times.decode_ns / len(records)
+
+
+def _edge_bytes(layout: RecordFormat) -> int:
+    return len(layout.head((1,))) + len(layout.tail((1,)))

@@ -44,7 +44,7 @@ _NotNegative = Annotated[float, Field(ge=0)]
 
 
 class RunSummary(Part):
-    """What DLIO's ``summary.json`` says of every run; GB are GiB."""
+    """What DLIO's ``summary.json`` says of every run; fields named GB hold GiB."""
 
     start: When | None = None
     end: When | None = None

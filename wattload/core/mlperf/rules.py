@@ -333,10 +333,16 @@ def spread(case: Case) -> Answer:
     rates = [each.samples_per_s_mean for each in reported if each and each.samples_per_s_mean]
     if len(rates) < len(case.runs):
         raise UnknownError("the throughput of a run is unknown")
-    worst = max(abs(rate / fmean(rates) - 1) for rate in rates)
+    worst = farthest(rates)
     limit = format_percent(RUN_SPREAD)
     sentence = f"A run is {format_percent(worst, 1)} from the mean; at most {limit} is repeatable."
     return _if(worst <= RUN_SPREAD, "warning"), sentence, {"spread": worst}
+
+
+def farthest(rates: Sequence[float]) -> float:
+    """Return by what share the rate farthest from the mean of all differs from it."""
+    mean = fmean(rates)
+    return max(abs(rate / mean - 1) for rate in rates)
 
 
 def processes_per_host(_: Case, run: PublishedRun, facts: CheckpointFacts) -> Answer:

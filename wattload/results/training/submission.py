@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import fmean
 
 from wattload.core.mlperf.edition import TrainingModel
 from wattload.core.mlperf.formulas import UnknownError
@@ -13,6 +12,7 @@ from wattload.core.mlperf.rules import (
     Answer,
     Standing,
     at_least,
+    farthest,
     same,
 )
 from wattload.core.units import format_percent
@@ -119,7 +119,7 @@ def _five_runs(own: Training) -> Answer:
     if len(valid) < needed:
         raise UnknownError(f"valid runs with these settings: {len(valid)}; a result needs {needed}")
     rates = [samples_per_s(run) for run in valid]
-    spread = max(abs(rate / fmean(rates) - 1) for rate in rates)
+    spread = farthest(rates)
     seeds = len({run.record.config.get("seed") for run in valid})
     good = spread <= RUN_SPREAD and seeds == len(valid)
     return (
