@@ -53,6 +53,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     ),
     "null": (),
     "random_write": ("workload.range_bytes=33554432",),
+    "retinanet": ("workload.file_count=48", "workload.epochs=1", "accelerator=unpaced"),
     "unet3d": ("workload.record_divisor=640", "accelerator=unpaced"),
     "vector_search": (
         "workload.vectors=2000",
