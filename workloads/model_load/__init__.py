@@ -1,0 +1,1 @@
+"""Model loading: from a cold drive to the last tensor."""
