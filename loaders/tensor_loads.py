@@ -79,6 +79,22 @@ class LoadPlan:
         """The bytes of all tensors: what a load reads that is not sliced."""
         return sum(part.tensor_bytes for part in self.parts)
 
+    def kinds_read_whole(self, *, reads_columns: bool) -> tuple[str, ...]:
+        """Return kinds of tensors read whole though a part is needed, such as ``down_proj``.
+
+        With ``reads_columns`` the loader can read columns without the rest of their rows.
+        """
+        return tuple(
+            sorted(
+                {
+                    part.name.removesuffix(".weight").rpartition(".")[2]
+                    for part in self.parts
+                    if part.needed_bytes < part.tensor_bytes
+                    and not (self.sliced and (part.has_whole_rows or reads_columns))
+                }
+            )
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
@@ -137,6 +153,11 @@ class TensorLoadConfig(LoaderConfig, Protocol):
     @property
     def tensors_bypass_cache(self) -> bool:
         """Whether reads bypass the page cache."""
+        ...
+
+    @property
+    def reads_columns(self) -> bool:
+        """Whether a sliced load reads columns of a tensor without the rest of their rows."""
         ...
 
     def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
