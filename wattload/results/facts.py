@@ -86,12 +86,16 @@ def divided(part: float | None, of: float | None) -> float | None:
     return part / of if part is not None and of else None
 
 
+def drive_read_bytes(run: Run[F], phase: str) -> float | None:
+    """Return the bytes that all drives read in a phase; ``None`` if one of them does not count."""
+    counters = [each for each in run.record.counters if each.phase == phase]
+    return sum_if_known(each.read_bytes for each in counters) if counters else None
+
+
 def cached_share(run: Run[F], phase: str) -> float | None:
     """Return the least share of a phase's reads that never reached the drives.
 
     It is the share itself if nothing else read from them.
     """
-    counters = [each for each in run.record.counters if each.phase == phase]
-    of_drives = sum_if_known(each.read_bytes for each in counters) if counters else None
-    share = divided(of_drives, run.record.moved_bytes(phase, "read"))
+    share = divided(drive_read_bytes(run, phase), run.record.moved_bytes(phase, "read"))
     return None if share is None else max(1 - share, 0.0)

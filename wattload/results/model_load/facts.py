@@ -82,6 +82,7 @@ class LoadFacts(Facts):
     settings: LoadSettings = fact("of the workload", exclude=True)
     model: Model
     needed_bytes: tuple[int, ...] = fact("bytes that a rank needs, by rank", "B", min_length=1)
+    distinct_bytes: int = fact("bytes that one rank or several need, each once", "B", ge=1)
     loads: tuple[Load, ...] = fact("in their order", min_length=1)
     device: str | None = fact("GPU that takes the tensors; None: host memory")
     gpus: tuple[tuple[int, str], ...] = fact("rank and PCI address of each GPU")
@@ -95,6 +96,11 @@ class LoadFacts(Facts):
     copy_ceiling_bytes_per_s: float | None = fact(
         "copies from pinned memory to the GPU; None: to host memory", "B/s"
     )
+
+    @property
+    def drive_bytes(self) -> int:
+        """The least that drives read in a cold load: ranks share what is in the page cache."""
+        return sum(self.needed_bytes) if self.bypasses_cache else self.distinct_bytes
 
 
 Run = AnyRun[LoadFacts]

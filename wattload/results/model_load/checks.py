@@ -1,0 +1,116 @@
+"""The checks of model loading: what the drive read, what arrived, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wattload.core.checks.verdicts import judged, unknown
+from wattload.core.record.results import Check
+from wattload.core.units import NS_PER_S, compared_bytes
+from wattload.results import checks
+from wattload.results.facts import drive_read_bytes
+from wattload.results.model_load.facts import LOAD, LoadFacts, Run, Temperature
+
+LEAST_READ = 0.98
+"""Share of the needed bytes that drives read at least; less was never loaded."""
+AROUND, AROUND_S = 0.05, 0.25
+"""Time of a span that may be outside of its load: a share of the load, and seconds."""
+
+
+def _is_cold(run: Run) -> bool:
+    return run.facts.settings.temperature is Temperature.cold
+
+
+def _loaded(run: Run) -> Iterator[Check]:
+    """Check the drives' bytes against headers. Fault: a library mapped a file and read nothing."""
+    if not _is_cold(run):
+        return
+    read_bytes, needed_bytes = drive_read_bytes(run, LOAD), _loads(run) * run.facts.drive_bytes
+    if read_bytes is None:
+        text = "No block device under the target counts bytes: what was read is unknown."
+        yield unknown("loaded", text, mandatory=True)
+        return
+    read, needed = compared_bytes(read_bytes, needed_bytes)
+    yield judged(
+        "loaded",
+        f"The drives read {read} in {_loads(run)} loads, whose tensors need {needed}",
+        ": the rest was not read, or was in memory before",
+        holds=read_bytes >= LEAST_READ * needed_bytes,
+        figures={"read_bytes": read_bytes, "needed_bytes": needed_bytes},
+        worst="fail",
+        mandatory=True,
+    )
+
+
+def _loads(run: Run) -> int:
+    return len(run.facts.loads)
+
+
+def _delivered_bytes(run: Run) -> Iterator[Check]:
+    """Check the loader's count against headers. Fault: a tensor was left out, or came twice."""
+    needed_bytes = run.facts.needed_bytes * _loads(run)
+    delivered_bytes = [rank.delivered_bytes for load in run.facts.loads for rank in load.ranks]
+    delivered, needed = compared_bytes(sum(delivered_bytes), sum(needed_bytes))
+    yield judged(
+        "delivered_bytes",
+        f"The loader delivered {delivered} of parts of tensors; by the headers they have {needed}",
+        ": parts were left out, or came twice",
+        holds=delivered_bytes == list(needed_bytes),
+        figures={"delivered_bytes": sum(delivered_bytes), "needed_bytes": sum(needed_bytes)},
+        worst="fail",
+    )
+
+
+def _delivered_tensors(run: Run) -> Iterator[Check]:
+    """Compare the bytes at the destination. Fault: one is wrong, or was not compared."""
+    ranks = [rank for load in run.facts.loads for rank in load.ranks]
+    needed_bytes = _loads(run) * sum(run.facts.needed_bytes)
+    compared = sum(rank.compared_bytes for rank in ranks)
+    wrong = [rank for rank in ranks if rank.wrong_bytes]
+    yield judged(
+        "delivered_tensors",
+        f"{compared:,} of {needed_bytes:,} bytes were compared at their destination",
+        f": {sum(rank.wrong_bytes for rank in wrong):,} are wrong"
+        + (f", first in {wrong[0].first_wrong}" if wrong else ""),
+        holds=compared == needed_bytes and not wrong,
+        figures={"compared_bytes": compared, "needed_bytes": needed_bytes},
+        worst="fail",
+        mandatory=True,
+    )
+
+
+def _load_times(run: Run) -> Iterator[Check]:
+    """Check times of loads against spans of the phase. Fault: a load ended outside of its window.
+
+    Energy is that of the spans, so these must hold little else.
+    """
+    found = [each for each in run.record.spans if each.name == LOAD and not each.is_part]
+    spans = sorted(found, key=lambda each: (each.rank, each.start_ns))
+    ranks = [rank for by_load in zip(*(load.ranks for load in run.facts.loads), strict=True)
+             for rank in by_load]  # fmt: skip
+    pairs = list(zip(ranks, spans, strict=False))
+    inside = sum(
+        span.start_ns <= rank.start_ns <= rank.first_layer_ns <= rank.end_ns <= span.end_ns
+        for rank, span in pairs
+    )
+    span_s = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
+    load_s = sum(rank.end_ns - rank.start_ns for rank in ranks) / NS_PER_S
+    holds = inside == len(ranks) == len(spans)
+    text = (
+        f"{inside} of {len(ranks)} loads began, had their first layer and ended in this order in "
+        f"the {len(spans)} spans of their phase, of whose {span_s:,.3f} s they took {load_s:,.3f} s"
+    )
+    yield judged(
+        "load_times",
+        text,
+        ": the energy of the phase is not that of the loads",
+        holds=holds and span_s <= (1 + AROUND) * load_s + AROUND_S * len(spans),
+        figures={"loads": len(ranks), "inside": inside, "span_s": span_s, "load_s": load_s},
+        worst="warn" if holds else "fail",
+    )
+
+
+CHECKS: tuple[checks.CheckSource[LoadFacts], ...] = (
+    _loaded, _delivered_bytes, _delivered_tensors, _load_times,
+)  # fmt: skip
+OBSERVED: tuple[checks.Observed[LoadFacts], ...] = (checks.cold_cache(_is_cold),)
