@@ -1,12 +1,14 @@
 """The two base classes of all pydantic models: frozen, and frozen with a reason for each gap.
 
-Also what is wrong with a document that does not fit a model.
+Also JSON that is strictly read, and what is wrong with a document that does not fit a model.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -62,3 +64,30 @@ def first_fault(error: ValidationError) -> tuple[str, str, object]:
     """Return the place of the first invalid value, what is wrong with it, and the value."""
     first = error.errors()[0]
     return ".".join(str(part) for part in first["loc"]), first["msg"], first["input"]
+
+
+def strict_json(content: bytes) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: the text is not strict JSON, or no object, or has a key twice.
+    """
+    try:
+        found = json.loads(content, object_pairs_hook=_unique, parse_constant=_not_json)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    if type(found) is not dict:
+        raise ValueError("not a JSON object")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twin = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twin!r} appears twice in one object")
+    return found
+
+
+def _not_json(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number of JSON")

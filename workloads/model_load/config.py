@@ -8,6 +8,7 @@ from enum import Enum
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings, setting
 from wattload.results.model_load.facts import Access, Temperature
+from wattload.workloads.model_load.models import MODELS
 
 MIN_SHARD_BYTES = 1 << 20
 MAX_RANKS = 1024
@@ -45,7 +46,7 @@ class Config:
     """Loads of a model from safetensors files."""
 
     _target_: str = "wattload.workloads.model_load.workload.ModelLoad"
-    model: str = setting("llama3.1-8b", "Model whose tensors are generated.")
+    model: str = setting("llama3.1-8b", "Model whose tensors are generated.", choices=tuple(MODELS))
     source: str | None = setting(
         None,
         "Folder with a user's own safetensors files; they are only read.",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +13,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from wattload.core.base_models import first_fault
+from wattload.core.base_models import first_fault, strict_json
 from wattload.core.errors import DataError
 from wattload.core.mlperf.published import Setting, Unread
 from wattload.core.units import MIB
@@ -95,10 +93,9 @@ class RunFolder:
         """
         content = self._read(name)
         try:
-            found = json.loads(content, object_pairs_hook=_unique, parse_constant=_not_json)
-        except (ValueError, RecursionError) as error:
+            return strict_json(content)
+        except ValueError as error:
             self.refuse(name, f"not JSON: {error}")
-        return found if isinstance(found, dict) else self.refuse(name, "not a JSON object")
 
     def yaml(self, name: str) -> object:
         """Return the value in a YAML file; raises as ``json`` does."""
@@ -203,15 +200,3 @@ def numbered(found: object, prefix: str) -> list[tuple[int, Any]]:
     members = found.items() if isinstance(found, dict) else ()
     matches = ((pattern.fullmatch(name), value) for name, value in members)
     return sorted(((int(match[1]), value) for match, value in matches if match), key=itemgetter(0))
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twin = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twin!r} appears twice in one object")
-    return found
-
-
-def _not_json(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number of JSON")
