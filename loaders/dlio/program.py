@@ -16,7 +16,7 @@ from pathlib import Path
 from wattload.core.errors import RunError
 from wattload.core.host.counters import own_and_reaped_s
 from wattload.core.interrupts import unlink_shared_memory
-from wattload.core.processes import running
+from wattload.core.processes import Family, running
 from wattload.loaders.launch import with_this_process
 from wattload.loaders.samples import ProcessCounts
 
@@ -130,10 +130,11 @@ class Program:
         What has ended counts for the process that waited for it.
 
         Raises:
-            RunError: one of the marked processes has ended.
+            RunError: a marked process has ended, and so has who waited for it.
         """
         found = self._counted()
-        if not self._marked.keys() <= found.keys():
+        gone = self._marked.keys() - found.keys()
+        if any(self._marked[pid].parent not in found for pid in gone):
             raise RunError("dlio-benchmark's processes ended before their CPU time was read")
         peaks = [_peak_bytes(pid) for pid in self._members()]
         before, self._marked = self._marked.values(), found
@@ -155,11 +156,11 @@ class Program:
         """
         while True:
             members = self._members(or_unreaped=True)
-            found = {pid: _Counts.of(pid) for pid in members}
-            if members <= self._members(or_unreaped=True):
+            found = {pid: _Counts.of(pid, family.parent) for pid, family in members.items()}
+            if members.keys() <= self._members(or_unreaped=True).keys():
                 return found
 
-    def _members(self, *, or_unreaped: bool = False) -> set[int]:
+    def _members(self, *, or_unreaped: bool = False) -> Mapping[int, Family]:
         """Return its running processes: those of its session, and of its descendants' sessions.
 
         The launcher is none of them: it ends by itself, and costs the program nothing.
@@ -167,29 +168,36 @@ class Program:
         self._process.poll()
         processes = running(or_unreaped=or_unreaped)
         while True:
-            found = {pid for pid, family in processes.items() if family.session in self._sessions}
+            found = {
+                pid: family for pid, family in processes.items() if family.session in self._sessions
+            }
             below = {family.session for family in processes.values() if family.parent in found}
             if below <= self._sessions:
-                return found - {self._process.pid}
+                found.pop(self._process.pid, None)
+                return found
             self._sessions |= below
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """CPU seconds, and bytes as ``proc(5)`` counts them in ``/proc/PID/io``: rchar, read_bytes."""
+    """CPU seconds, and bytes as ``proc(5)`` counts them in ``/proc/PID/io``: rchar, read_bytes.
 
-    cpu_s: float = 0.0
-    called: int | None = 0
-    storage: int | None = 0
+    When the process has ended, its ``parent`` has them.
+    """
+
+    parent: int
+    cpu_s: float
+    called: int | None
+    storage: int | None
 
     @classmethod
-    def of(cls, pid: int) -> _Counts:
+    def of(cls, pid: int, parent: int) -> _Counts:
         """Return the counts of a process and of the children that it has waited for."""
         text = ""
         with suppress(OSError):
             text = Path(f"/proc/{pid}/io").read_text("ascii")
         counts = {name: int(count) for name, count in re.findall(r"(\w+): (\d+)", text)}
-        return cls(own_and_reaped_s(pid), counts.get("rchar"), counts.get("read_bytes"))
+        return cls(parent, own_and_reaped_s(pid), counts.get("rchar"), counts.get("read_bytes"))
 
 
 def _peak_bytes(pid: int) -> int | None:

@@ -124,6 +124,26 @@ def test_what_a_worker_read_that_nobody_has_waited_for_counts(tmp_path: Path) ->
     assert size_bytes <= counts.called_bytes < 1.9 * size_bytes
 
 
+ENDING = """
+import subprocess, sys
+code = "open('go').read(); open('data', 'rb', buffering=0).read()"
+child = subprocess.Popen([sys.executable, "-c", code])
+print("ready", file=sys.stderr, flush=True)
+child.wait()
+print("ended", file=sys.stderr, flush=True)
+open("go").read()
+"""
+
+
+def test_what_an_earlier_worker_read_before_its_end_counts(tmp_path: Path) -> None:
+    size_bytes = 5 << 20
+    (tmp_path / "data").write_bytes(bytes(size_bytes))
+    os.mkfifo(tmp_path / "go")
+    counts = counts_from_ready(program(tmp_path, ENDING), tmp_path)
+    assert counts.called_bytes is not None
+    assert size_bytes <= counts.called_bytes < 1.9 * size_bytes
+
+
 def test_counts_of_a_rank_that_has_ended_are_unknown(tmp_path: Path) -> None:
     started = program(tmp_path, "import pathlib, time; pathlib.Path('up').touch(); time.sleep(600)")
     wait_for(tmp_path / "up")
