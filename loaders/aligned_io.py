@@ -38,11 +38,24 @@ def round_down(count: int, alignment: int) -> int:
 
 
 def aligned_buffer(size_bytes: int, alignment_bytes: int = PAGE_BYTES) -> NDArray[np.uint8]:
-    """Return ``size_bytes`` (1 or more) of zeroed memory, shape ``(size_bytes,)``, pre-touched.
+    """Return memory as ``reserve`` does, pre-touched.
+
+    It is resident on return: the first touch of a fresh page costs more than the I/O into it. It is
+    released with the last view of it.
+    """
+    _, buffer = reserve(size_bytes, alignment_bytes)
+    buffer.fill(0)
+    return buffer
+
+
+def reserve(
+    size_bytes: int, alignment_bytes: int = PAGE_BYTES
+) -> tuple[mmap.mmap, NDArray[np.uint8]]:
+    """Return ``size_bytes`` (1 or more) of zeroed memory, shape ``(size_bytes,)``, in its mapping.
 
     The memory is anonymous, starts at a multiple of ``alignment_bytes`` (a power of two) and is not
-    shared with a forked process. It is resident on return: the first touch of a fresh page costs
-    more than the I/O into it. It is released with the last view of it.
+    shared with a forked process. Its pages are allocated when they are first touched, as huge pages
+    where the kernel provides them.
     """
     if size_bytes < 1:
         raise ValueError(f"size_bytes must be 1 or more, got {size_bytes}")
@@ -55,9 +68,7 @@ def aligned_buffer(size_bytes: int, alignment_bytes: int = PAGE_BYTES) -> NDArra
         memory.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(memory, dtype=np.uint8)
     start = -whole.ctypes.data % alignment_bytes
-    buffer = whole[start : start + size_bytes]
-    buffer.fill(0)
-    return buffer
+    return memory, whole[start : start + size_bytes]
 
 
 def aligned_buffers(

@@ -23,12 +23,14 @@ from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
 from wattload.loaders.direct.random_reads import DirectRandomReader
+from wattload.loaders.direct.tensors import GpuLoad, HostLoad, Layout, slots_of
 from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
+from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
 from wattload.loaders.vectors.layout import SECTOR_BYTES, NodeLayout
 from wattload.loaders.vectors.native_search import (
     BY_PREAD,
@@ -247,6 +249,38 @@ class Config:
             pollers=self.pollers,
             alignment_bytes=max(direct_alignment(target.path) for target in targets),
             seed=seed,
+        )
+
+    @property
+    def tensors_bypass_cache(self) -> bool:
+        return True
+
+    @property
+    def reads_columns(self) -> bool:
+        """``False``: the columns of a part are copied out of whole rows."""
+        return False
+
+    def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
+        """Raise for targets without O_DIRECT or with another alignment, and for no engine."""
+        self.check()
+        for target in targets:
+            _require_direct(target)
+            check_alignment(target, self.block_bytes)
+        self.require_checkpoint_library()
+
+    def tensor_load_bytes(self, plan: LoadPlan) -> int:
+        """Return the size of staging memory, and of the model unless it is for a GPU."""
+        layout = Layout(plan, self.block_bytes)
+        staging_bytes = slots_of(self.queue_depth, self.pollers) * layout.slot_bytes
+        return staging_bytes + (layout.memory_bytes if plan.device is None else 0)
+
+    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
+        return (HostLoad if plan.device is None else GpuLoad)(
+            plan,
+            backend=self.engine,
+            block_bytes=self.block_bytes,
+            depth=self.queue_depth,
+            pollers=self.pollers,
         )
 
     @property

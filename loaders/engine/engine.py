@@ -269,7 +269,8 @@ class IOEngine:
     from a multiple of 4096; by default the engine allocates it and fills it with random bytes.
     Plans with stamps keep sums of it, so only ``fill`` and plans may change it afterwards.
     ``regions`` is further memory, for destinations: contiguous uint8 arrays. All memory is
-    registered with the kernel once, and is kept until ``close``.
+    registered with the kernel once, and is kept until ``close``. Registration makes all of it
+    resident; without ``registers`` the kernel maps the pages of a block for each operation.
     Without ``direct`` files pass through the page cache. ``signal`` is an event descriptor to
     which 1 is added at the end of each plan; the caller keeps it open until ``close``.
     """
@@ -284,11 +285,13 @@ class IOEngine:
         slots: NDArray[np.uint8] | None = None,
         regions: Sequence[NDArray[np.uint8]] = (),
         direct: bool = True,
+        registers: bool = True,
         signal: int | None = None,
     ) -> None:
         self._choice = choose_backend(backend)
         self._limits = (block_bytes, depth, pollers)
         self._direct = direct
+        self._registers = registers
         self._signal = -1 if signal is None else signal
         self._slots = random_slots(block_bytes, depth, pollers) if slots is None else slots
         self._regions = [self._slots, *regions]
@@ -422,7 +425,8 @@ class IOEngine:
             pollers=pollers,
             block_bytes=block_bytes,
             region_count=len(regions),
-            flags=constants()["WL_REGISTER_BUFFERS"] | constants()["WL_REGISTER_FILES"],
+            flags=constants()["WL_REGISTER_FILES"]
+            | (constants()["WL_REGISTER_BUFFERS"] if self._registers else 0),
             regions=regions,
             backend=self._choice.name.encode(),
             signal=self._signal,
