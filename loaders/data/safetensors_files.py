@@ -177,7 +177,7 @@ def read_header(path: Path, file: int = 0) -> tuple[StoredTensor, ...]:
         if end < begin:
             _refuse(path, f"it has {span}: it ends before it begins")
         if end > data_bytes:
-            _refuse(path, f"it has {span}, and ends at byte {data_bytes}")
+            _refuse(path, f"it has {span}, and its data ends at byte {data_bytes}")
         if tensor.size_bytes != end - begin:
             form = f"{entry.dtype} of shape {entry.shape} takes {tensor.size_bytes} bytes"
             _refuse(path, f"it has {span}, and {form}")

@@ -20,6 +20,7 @@ FILES = (
     "wattload_engine.h",
     "stamps.h",
     "crc32.h",
+    "positioned.h",
     "records.h",
     "vectors.h",
     "search.h",

@@ -1,0 +1,349 @@
+"""The files of a model on its target: generated ones, or a user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.checks.io import written_extents_check
+from wattload.core.errors import DataError, TargetError, WattloadError, remedy
+from wattload.core.files import Folder
+from wattload.core.record.run import DataRecord
+from wattload.core.storage.targets import Target
+from wattload.core.units import MIB
+from wattload.core.workload import Phase, RunContext
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers, create_direct, round_up
+from wattload.loaders.data import positioned_bytes, safetensors_files
+from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
+from wattload.loaders.data.safetensors_files import ModelFiles
+from wattload.loaders.data.stamped_files import REMEDY, unfinished_bytes
+from wattload.loaders.tensor_loads import LoadPlan, TensorPart
+from wattload.results.model_load import facts
+from wattload.workloads.model_load import models
+from wattload.workloads.model_load.config import Config
+from wattload.workloads.model_load.models import Model, layer_of
+
+WORKLOAD = "model_load"
+GENERATOR = 1
+"""Counts the changes of what is generated for equal parameters."""
+FILLED_SHARE = 0.8
+"""A model that is larger than this share of its file system is cut to the layers that fit."""
+BLOCK_BYTES = 8 * MIB
+WRITERS = 4
+"""Threads that fill blocks and write them."""
+WRITING_BYTES = WRITERS * BLOCK_BYTES
+"""The buffers with which missing files are written."""
+
+
+class Dataset:
+    """The files of a model and their tensors; ``origin`` says in words where they are from."""
+
+    def __init__(self, name: str, origin: str, found: ModelFiles) -> None:
+        self.name = name
+        self.origin = origin
+        self.files, self.tensors, self.links = found.files, found.tensors, found.links
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The bytes of each file of the model by name."""
+        raise NotImplementedError
+
+    @cached_property
+    def model(self) -> facts.Model:
+        """The facts of the model."""
+        text = "\n".join(map(str, self.tensors))
+        return facts.Model(
+            name=self.name,
+            layers=len({layer_of(tensor.name) for tensor in self.tensors} - {None}),
+            tensors=len(self.tensors),
+            tensor_bytes=sum(tensor.size_bytes for tensor in self.tensors),
+            files=len(self.files),
+            file_bytes=sum(self.sizes.values()),
+            digest=hashlib.sha256(text.encode()).hexdigest(),
+        )
+
+    def plan_of(
+        self, rank: int, tp: int, *, sliced: bool = False, device: int | None = None
+    ) -> LoadPlan:
+        """Return what rank ``rank`` of ``tp`` loads.
+
+        Raises:
+            ConfigError: ``tp`` does not divide a dimension.
+            DataError: no tensor is an embedding or of layer 0.
+        """
+        stored = [tensor for tensor in self.tensors if tensor.size_bytes]
+        first = {
+            index
+            for index, tensor in enumerate(stored)
+            if models.is_embedding(tensor.name) or layer_of(tensor.name) == 0
+        }
+        if not first:
+            raise DataError(
+                f"{self.origin} has neither an embedding (model.embed_tokens.weight) nor a layer 0 "
+                "(model.layers.0.*) by the names of its tensors; choose the weights of a "
+                "transformer for workload.source"
+            )
+        parts = []
+        for tensor in stored:
+            rows, columns = models.part_of(tensor, rank, tp)
+            parts.append(
+                TensorPart(
+                    name=tensor.name,
+                    file=tensor.file,
+                    offset_bytes=tensor.offset_bytes,
+                    dtype=tensor.dtype,
+                    shape=tensor.shape,
+                    row_bytes=tensor.row_bytes,
+                    rows=rows,
+                    columns=columns,
+                )
+            )
+        return LoadPlan(
+            files=self.files,
+            parts=tuple(parts),
+            first_layer=frozenset(first),
+            sliced=sliced,
+            device=device,
+        )
+
+    def missing(self) -> dict[str, int]:
+        """Return the files that are still to be written, with their sizes; creates nothing."""
+        return {}
+
+    def present_bytes(self) -> int:
+        """Return the space that an interrupted call has reserved, which the next one takes over."""
+        return 0
+
+    def prepare(self, context: RunContext) -> DataRecord:
+        """Write what is missing, by one process alone, and return the facts of the data.
+
+        Raises:
+            DataError: the folder is not wattload's, or a file has changed or has holes.
+            TargetError: the target is full or not writable.
+        """
+        raise NotImplementedError
+
+    def compare(self, part: TensorPart, content: NDArray[np.uint8]) -> int:
+        """Return how many bytes of a part, shape (rows, columns), are not those of its file.
+
+        Raises:
+            DataError: the file has changed.
+        """
+        raise NotImplementedError
+
+
+class GeneratedModel(Dataset):
+    """Files with the tensors of a model, of bytes that follow from their place in the file."""
+
+    def __init__(
+        self, model: Model, *, dtype: str, shard_bytes: int, seed: int, target: Target
+    ) -> None:
+        self.parameters = {
+            "model": model.name,
+            "layers": model.layers,
+            "vocabulary": model.vocabulary,
+            "dtype": dtype,
+            "shard_bytes": shard_bytes,
+            "generator": GENERATOR,
+        }
+        self._seed, self._target = seed, target
+        self.key = str(marker_of(WORKLOAD, self.parameters, seed)["key"])
+        self._folder = target.data_folder / self.key
+        tensors = models.tensors_of(model, dtype)
+        shards = list(models.shards_of(tensors, shard_bytes))
+        names = [safetensors_files.shard_name(i, len(shards)) for i in range(len(shards))]
+        laid = [safetensors_files.laid_out(shard, i) for i, shard in enumerate(shards)]
+        self._heads = dict(zip(names, (head for head, _ in laid), strict=True))
+        if len(shards) > 1:
+            self._heads[safetensors_files.INDEX] = safetensors_files.index_of(shards)
+        files = tuple(self._folder / name for name in names)
+        stored = tuple(tensor for _, each in laid for tensor in each)
+        title = f"{model.name}, {model.layers} layers of {dtype}"
+        super().__init__(model.name, title, ModelFiles(files, stored, links=0))
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        data = Counter[str]()
+        for tensor in self.tensors:
+            data[self.files[tensor.file].name] += tensor.size_bytes
+        return {name: len(head) + data[name] for name, head in self._heads.items()}
+
+    def missing(self) -> dict[str, int]:
+        [folder] = existing_on_targets([self._target], self.key)
+        return {
+            name: size_bytes
+            for name, size_bytes in self.sizes.items()
+            if folder is None or not folder.is_valid(name)
+        }
+
+    def present_bytes(self) -> int:
+        return sum(map(unfinished_bytes, existing_on_targets([self._target], self.key)))
+
+    def prepare(self, context: RunContext) -> DataRecord:
+        folder = DataFolder.claim(self._target.path, WORKLOAD, self.parameters, seed=self._seed)
+        missing = self.missing()
+        kept = [folder.path / name for name in self.sizes.keys() - missing]
+        written_extents_check(kept, remedy=REMEDY)
+        if missing:
+            context.progress.begin("generating", written_bytes=sum(missing.values()))
+            with context.phase("generate", timed=False) as phase:
+                for name in missing:
+                    self._write(folder, name, phase)
+            context.progress.end()
+        folder.seal()
+        folder.close()
+        return DataRecord(
+            key=self.key,
+            folder=str(folder.path),
+            file_count=len(self.sizes),
+            data_bytes=sum(self.sizes.values()),
+            reused=not missing,
+            parameters=self.parameters | {"seed": self._seed},
+        )
+
+    def compare(self, part: TensorPart, content: NDArray[np.uint8]) -> int:
+        start = part.rows[0] * part.row_bytes + part.columns[0]
+        return positioned_bytes.wrong_bytes(
+            content.reshape(1, -1) if part.has_whole_rows else content,
+            seed=self._file_seed(self.files[part.file].name),
+            offset_bytes=part.offset_bytes + start,
+            row_bytes=part.row_bytes,
+        )
+
+    def _file_seed(self, name: str) -> int:
+        return int.from_bytes(hashlib.sha256(f"{self._seed} {name}".encode()).digest()[:8])
+
+    def _write(self, folder: DataFolder, name: str, phase: Phase) -> None:
+        """Write one file durably; its space is reserved first, so that a full target shows."""
+        head, size_bytes, seed = self._heads[name], self.sizes[name], self._file_seed(name)
+        buffers = SimpleQueue[NDArray[np.uint8]]()
+
+        def write_block(descriptor: int, start: int) -> None:
+            buffer = buffers.get()
+            try:
+                block_bytes = min(BLOCK_BYTES, size_bytes - start)
+                block = buffer[: round_up(block_bytes, PAGE_BYTES)]
+                positioned_bytes.fill(block, seed=seed, offset_bytes=start)
+                header = np.frombuffer(head[start : start + block_bytes], np.uint8)
+                block[: len(header)] = header
+                done = 0
+                while done < len(block):
+                    done += os.pwrite(descriptor, block.data[done:], start + done)
+                phase.count_written(block_bytes)
+            finally:
+                buffers.put(buffer)
+
+        temporary = folder.announce(name)
+        try:
+            with folder.open() as opened:
+                is_direct = self._target.direct_io is not None
+                create = create_direct if is_direct else Folder.create
+                descriptor = create(opened, temporary)
+            try:
+                os.posix_fallocate(descriptor, 0, size_bytes)
+                for buffer in aligned_buffers(WRITERS, BLOCK_BYTES):
+                    buffers.put(buffer)
+                with ThreadPoolExecutor(WRITERS, thread_name_prefix="generate") as threads:
+                    starts = range(0, size_bytes, BLOCK_BYTES)
+                    list(threads.map(partial(write_block, descriptor), starts))
+                os.ftruncate(descriptor, size_bytes)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            folder.publish(name, size_bytes, None)
+        except WattloadError:
+            raise
+        except OSError as error:
+            folder.discard(temporary)
+            raise TargetError(
+                f"writing {folder.path / name} failed: {error.strerror or error}; "
+                f"{remedy(error.errno)}; finished files are kept, and the next run continues there"
+            ) from error
+
+
+class OwnModel(Dataset):
+    """The files of a user's own folder, which are only read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        found = safetensors_files.read_folder(folder)
+        self._states = {path: self._state(path) for path in found.files}
+        super().__init__(folder.name, str(folder), found)
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {path.name: size_bytes for path, (size_bytes, _) in self._states.items()}
+
+    def prepare(self, context: RunContext) -> DataRecord:
+        for path in self.files:
+            self._require_unchanged(path)
+        return DataRecord(
+            key=f"source-{self.model.digest[:8]}",
+            folder=str(self._folder),
+            file_count=len(self.files),
+            data_bytes=sum(self.sizes.values()),
+            reused=True,
+            parameters={"digest": self.model.digest},
+        )
+
+    def compare(self, part: TensorPart, content: NDArray[np.uint8]) -> int:
+        path, wrong = self.files[part.file], 0
+        self._require_unchanged(path)
+        step = max(BLOCK_BYTES // part.row_bytes, 1)
+        columns = slice(*part.columns)
+        with path.open("rb") as file:
+            file.seek(part.offset_bytes + part.rows[0] * part.row_bytes)
+            for first in range(0, len(content), step):
+                some = content[first : first + step]
+                rows = np.fromfile(file, np.uint8, len(some) * part.row_bytes)
+                wrong += int(np.count_nonzero(rows.reshape(len(some), -1)[:, columns] != some))
+        return wrong
+
+    def _state(self, path: Path) -> tuple[int, int]:
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+
+    def _require_unchanged(self, path: Path) -> None:
+        if not path.exists() or self._state(path) != self._states[path]:
+            raise DataError(
+                f"{path} has changed since this run began (its size or time); leave the files of "
+                "workload.source alone while they are measured, and start again"
+            )
+
+
+def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Dataset:
+    """Return the files of a configuration, as they exist or as they will be written.
+
+    A ``full`` model is cut to the layers that fit its file system, unless ``layers`` says how many.
+
+    Raises:
+        ConfigError: the settings do not fit the model.
+        DataError: a user's own file can't be used.
+    """
+    if config.source is not None:
+        return OwnModel(Path(config.source))
+    dtype, layers = config.dtype.value.upper(), config.layers
+    divisor = config.vocabulary_divisor
+    model = models.model_named(config.model, layers=layers, vocabulary_divisor=divisor)
+    if scale == "full" and layers is None:
+        sizes = Counter[int | None]()
+        for tensor in models.tensors_of(model, dtype):
+            sizes[layer_of(tensor.name)] += tensor.size_bytes
+        status = os.statvfs(target.path)
+        room_bytes = int(FILLED_SHARE * status.f_blocks * status.f_frsize) - sizes[None]
+        fitting = max(room_bytes // sizes[0], 1)
+        model = models.model_named(
+            config.model, layers=min(fitting, model.layers), vocabulary_divisor=divisor
+        )
+    return GeneratedModel(
+        model, dtype=dtype, shard_bytes=config.shard_bytes, seed=seed, target=target
+    )
