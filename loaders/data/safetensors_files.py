@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -127,25 +128,19 @@ def laid_out(tensors: Sequence[Tensor], file: int) -> tuple[bytes, tuple[StoredT
     They are in the order of their names, as the package writes them. The header ends with spaces,
     so that the tensors start at a multiple of 4096 bytes.
     """
+    ordered = sorted(tensors, key=lambda tensor: tensor.name)
+    ends = list(accumulate((tensor.size_bytes for tensor in ordered), initial=0))
     entries: dict[str, object] = {METADATA: {"format": "pt"}}
-    ordered, at = sorted(tensors, key=lambda tensor: tensor.name), 0
-    starts = []
-    for tensor in ordered:
-        end = at + tensor.size_bytes
-        entries[tensor.name] = {
-            "dtype": tensor.dtype,
-            "shape": tensor.shape,
-            "data_offsets": (at, end),
-        }
-        starts.append(at)
-        at = end
+    for tensor, span in zip(ordered, pairwise(ends), strict=True):
+        entry = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": span}
+        entries[tensor.name] = entry
     text = json.dumps(entries, separators=(",", ":")).encode()
     data = round_up(_LENGTH_BYTES + len(text), PAGE_BYTES)
     header_bytes = data - _LENGTH_BYTES
     header = header_bytes.to_bytes(_LENGTH_BYTES, "little") + text.ljust(header_bytes)
     return header, tuple(
         StoredTensor(tensor.name, tensor.dtype, tensor.shape, file, data + start)
-        for tensor, start in zip(ordered, starts, strict=True)
+        for tensor, start in zip(ordered, ends, strict=False)
     )
 
 

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,12 +17,11 @@ from numpy.typing import NDArray
 
 from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import DataError, TargetError, WattloadError, remedy
-from wattload.core.files import Folder
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB
 from wattload.core.workload import Phase, RunContext
-from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers, create_direct, round_up
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers, round_up
 from wattload.loaders.data import positioned_bytes, safetensors_files
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
 from wattload.loaders.data.safetensors_files import ModelFiles
@@ -95,18 +95,8 @@ class Dataset:
         parts = []
         for tensor in stored:
             rows, columns = models.part_of(tensor, rank, tp)
-            parts.append(
-                TensorPart(
-                    name=tensor.name,
-                    file=tensor.file,
-                    offset_bytes=tensor.offset_bytes,
-                    dtype=tensor.dtype,
-                    shape=tensor.shape,
-                    row_bytes=tensor.row_bytes,
-                    rows=rows,
-                    columns=columns,
-                )
-            )
+            fields = asdict(tensor) | {"row_bytes": tensor.row_bytes}
+            parts.append(TensorPart(**fields, rows=rows, columns=columns))
         return LoadPlan(
             files=self.files,
             parts=tuple(parts),
@@ -245,9 +235,8 @@ class GeneratedModel(Dataset):
         temporary = folder.announce(name)
         try:
             with folder.open() as opened:
-                is_direct = self._target.direct_io is not None
-                create = create_direct if is_direct else Folder.create
-                descriptor = create(opened, temporary)
+                direct = os.O_DIRECT if self._target.direct_io else 0
+                descriptor = opened.create(temporary, os.O_WRONLY | direct)
             try:
                 os.posix_fallocate(descriptor, 0, size_bytes)
                 for buffer in aligned_buffers(WRITERS, BLOCK_BYTES):
@@ -331,19 +320,17 @@ def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Data
     """
     if config.source is not None:
         return OwnModel(Path(config.source))
-    dtype, layers = config.dtype.value.upper(), config.layers
-    divisor = config.vocabulary_divisor
-    model = models.model_named(config.model, layers=layers, vocabulary_divisor=divisor)
-    if scale == "full" and layers is None:
+    dtype = config.dtype.value.upper()
+    model = models.model_named(
+        config.model, layers=config.layers, vocabulary_divisor=config.vocabulary_divisor
+    )
+    if scale == "full" and config.layers is None:
         sizes = Counter[int | None]()
         for tensor in models.tensors_of(model, dtype):
             sizes[layer_of(tensor.name)] += tensor.size_bytes
         status = os.statvfs(target.path)
         room_bytes = int(FILLED_SHARE * status.f_blocks * status.f_frsize) - sizes[None]
-        fitting = max(room_bytes // sizes[0], 1)
-        model = models.model_named(
-            config.model, layers=min(fitting, model.layers), vocabulary_divisor=divisor
-        )
+        model = replace(model, layers=min(max(room_bytes // sizes[0], 1), model.layers))
     return GeneratedModel(
         model, dtype=dtype, shard_bytes=config.shard_bytes, seed=seed, target=target
     )

@@ -20,7 +20,7 @@ _BY_ROWS = {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"} | _
 _BY_COLUMNS = {"o_proj", "down_proj"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Model:
     """A transformer without biases; the MLP of each layer is gated, with ``ffn`` channels.
 
@@ -41,42 +41,12 @@ class Model:
 
 
 _MODELS = (
-    Model(name="llama3.1-8b", layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8),
-    Model(name="llama3.1-70b", layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8),
-    Model(name="llama3.1-405b", layers=126, hidden=16384, ffn=53248, heads=128, kv_heads=8),
-    Model(
-        name="moe-30b-a3b",
-        layers=48,
-        hidden=2048,
-        ffn=768,
-        heads=32,
-        kv_heads=4,
-        vocabulary=151936,
-        experts=128,
-        experts_per_token=8,
-    ),
-    Model(
-        name="tiny",
-        layers=2,
-        hidden=64,
-        ffn=192,
-        heads=8,
-        kv_heads=8,
-        head_dim=8,
-        vocabulary=512,
-    ),
-    Model(
-        name="tiny-moe",
-        layers=2,
-        hidden=64,
-        ffn=64,
-        heads=8,
-        kv_heads=8,
-        head_dim=8,
-        vocabulary=512,
-        experts=8,
-        experts_per_token=2,
-    ),
+    Model("llama3.1-8b", 32, 4096, 14336, 32, 8),
+    Model("llama3.1-70b", 80, 8192, 28672, 64, 8),
+    Model("llama3.1-405b", 126, 16384, 53248, 128, 8),
+    Model("moe-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, experts=128, experts_per_token=8),
+    Model("tiny", 2, 64, 192, 8, 8, 8, 512),
+    Model("tiny-moe", 2, 64, 64, 8, 8, 8, 512, experts=8, experts_per_token=2),
 )
 MODELS = {model.name: model for model in _MODELS}
 """``tiny`` and ``tiny-moe`` are no published models: some hundred KB, for tests."""
