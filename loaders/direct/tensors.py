@@ -223,7 +223,9 @@ class HostLoad:
             return self._staging[self._staged(slot)]
         length = round_up(piece.end - piece.start, self._align)
         memory: NDArray[np.uint8] = self._memory[piece.place : piece.place + length]
-        memory[::PAGE_BYTES] = 0  # else the poller waits for fresh pages between two reads
+        # Else the poller waits for fresh pages between two reads. Not the first page: the piece
+        # before may end in it.
+        memory[PAGE_BYTES::PAGE_BYTES] = 0
         return memory
 
     def _deliver(self, piece: Piece, slot: int) -> None:
