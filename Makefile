@@ -36,7 +36,7 @@ help:
 	@echo "make test-all   every test"
 	@echo "make coverage   the tests of make test, with a coverage floor of $(COVERAGE_FLOOR) %"
 	@echo "make setup      only the environment in .venv"
-	@echo "make loaders    add DALI, dlio-benchmark, DGL and NVRTC, for loader=dali, dlio, dgl and gpu_queue (1 GB of disk)"
+	@echo "make loaders    add the packages of loader=dali, dlio, dgl, gpu_queue, runai, instanttensor and fastsafetensors (1 GB of disk)"
 	@echo "make docs       the JSON Schema of a record, docs/record.schema.json"
 	@echo "make bench [ONLY=engine,unet3d]   speed of the suite itself, as ratios to fio, DLIO and torch"
 	@echo "make size       lines and statements, by package and by workload"
@@ -53,7 +53,7 @@ setup:
 
 # dlio-benchmark requires packages that PyPI does not have; it runs without them.
 loaders: setup
-	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-build-isolation --editable '.[dali,dlio,dgl,cuda]'
+	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-build-isolation --editable '.[dali,dlio,dgl,cuda,runai,instanttensor,fastsafetensors]'
 	$(BIN)/python -m pip install --quiet --constraint .venv/constraints.txt --no-deps dlio-benchmark
 
 run: setup

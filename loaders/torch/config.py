@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.io import Loader
@@ -20,6 +21,11 @@ from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.library import NULL, PREAD, choose_backend
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
+from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
+from wattload.loaders.torch_tensors import mapped_tensors, require_safetensors
+
+if TYPE_CHECKING:
+    from wattload.loaders.torch_tensors import Tensors
 
 SHARED_MEMORY = "/dev/shm"
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -30,7 +36,7 @@ DISK_THREADS = 4
 
 @dataclass(slots=True, kw_only=True)
 class Config:
-    """PyTorch's DataLoader, and ``torch.save``.
+    """PyTorch's DataLoader, ``torch.save``, and ``safetensors.torch.load_file``.
 
     DLIO's ``read_threads`` are ``workers``; its prefetch size of 2, divided by the workers and
     rounded up, is ``prefetch_factor``.
@@ -148,6 +154,26 @@ class Config:
             direct=False,
         )
 
+    @property
+    def tensors_bypass_cache(self) -> bool:
+        return False
+
+    @property
+    def reads_columns(self) -> bool:
+        return True
+
+    def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
+        """Raise ``MissingExtraError`` without PyTorch or safetensors."""
+        require_safetensors("loader=torch")
+
+    def tensor_load_bytes(self, plan: LoadPlan) -> int:
+        """Return nothing: all pages are the page cache's."""
+        return 0
+
+    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
+        """Return the load by ``safetensors.torch.load_file``, which maps a file at once."""
+        return mapped_tensors(plan, _tensors)
+
 
 def require_shared_memory(config: Config, samples: SampleSet) -> None:
     """Raise ``ConfigError`` if the workers' tensors do not fit: they would die of SIGBUS."""
@@ -165,3 +191,10 @@ def require_shared_memory(config: Config, samples: SampleSet) -> None:
             f"{needed} of {SHARED_MEMORY}, got {free}; "
             "use fewer loader.workers, or start the container with a larger --shm-size"
         )
+
+
+def _tensors(files: Sequence[Path]) -> Tensors:
+    from safetensors.torch import load_file
+
+    for path in files:
+        yield from load_file(path).items()

@@ -1,0 +1,200 @@
+"""Loads of tensors by the Python packages that yield PyTorch tensors, one after the other.
+
+What a package yields is a tensor of its own, or a view of a mapped file (``mapped``). safetensors
+maps lazily: pages are read when they are first touched, so each page of what is needed is touched
+here, by one thread and in the order of the tensors. To a GPU, the copy touches them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError, DataError, RunError, content_fault
+from wattload.core.io import ByteCounter, DataPath
+from wattload.core.settings import check_settings
+from wattload.core.storage.targets import Target
+from wattload.core.workload import PYTORCH, Requirement, require_installed
+from wattload.loaders.tensor_loads import Loaded, LoadPlan, TensorPart
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensors = Generator[tuple[str, torch.Tensor]]
+
+SAFETENSORS = Requirement(module="safetensors", software="safetensors", extra="torch")
+PAGE_BYTES = 4096
+
+
+class TorchTensors:
+    """Takes the tensors of one package; see ``loaders.tensor_loads.TensorLoad``."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        read: Callable[[Sequence[Path]], Tensors],
+        *,
+        package: str,
+        mapped: bool = False,
+        remarks: tuple[str, ...] = (),
+    ) -> None:
+        """Import PyTorch, and create the context of the GPU.
+
+        Args:
+            plan: what is needed.
+            read: opens files, and yields all tensors with their names.
+            package: the name of the distribution that reads.
+            mapped: whether tensors are views of mapped files; else each has memory of its own.
+            remarks: of the path.
+        """
+        import torch
+
+        self._torch, self._plan, self._read, self._mapped = torch, plan, read, mapped
+        self._held: dict[int, torch.Tensor] = {}
+        self._path = DataPath(
+            data_path=package,
+            path_requested="page_cache" if mapped else "o_direct",
+            engine=f"{package} {version(package)}, PyTorch {torch.__version__}",
+            remarks=remarks,
+        )
+        self._synchronize()
+
+    def load(self, moved: ByteCounter) -> Loaded:
+        """Take each tensor as it comes; see ``TensorLoad.load``."""
+        plan, cuda = self._plan, self._torch.cuda
+        awaited = {part.name: index for index, part in enumerate(plan.parts)}
+        first_layer, first_layer_ns, delivered_bytes = set(plan.first_layer), None, 0
+        start_ns = time.monotonic_ns()
+        try:
+            with (
+                nullcontext() if plan.device is None else cuda.device(plan.device),
+                closing(self._read(plan.files)) as tensors,
+            ):
+                for name, tensor in tensors:
+                    index = awaited.pop(name)
+                    part = plan.parts[index]
+                    self._held[index] = self._deliver(part, tensor)
+                    delivered_bytes += self._held[index].nbytes
+                    moved(part.needed_bytes if plan.sliced else part.tensor_bytes)
+                    first_layer.discard(index)
+                    if not first_layer and first_layer_ns is None and index in plan.first_layer:
+                        self._synchronize()
+                        first_layer_ns = time.monotonic_ns()
+        except KeyError as error:
+            raise DataError(f"{self._folder}: tensor {error} is new, or there twice") from error
+        except self._torch.OutOfMemoryError as error:
+            raise RunError(
+                f"GPU {plan.device} has too little memory: {str(error).splitlines()[0]}; use a "
+                "smaller model, more ranks (workload.tp) or workload.destination=host"
+            ) from error
+        except Exception as error:
+            found = content_fault(error)
+            if found is None:
+                raise
+            raise DataError(f"{self._path.data_path} can't load {self._folder}: {found}") from error
+        if awaited:
+            raise DataError(f"{self._folder}: tensor {next(iter(awaited))!r} is missing")
+        self._synchronize()
+        end_ns = time.monotonic_ns()
+        return Loaded(
+            start_ns=start_ns,
+            first_layer_ns=first_layer_ns or end_ns,
+            end_ns=end_ns,
+            delivered_bytes=delivered_bytes,
+        )
+
+    def content(self, index: int) -> NDArray[np.uint8]:
+        content: NDArray[np.uint8] = self._held[index].cpu().numpy()
+        return content
+
+    def release(self) -> None:
+        """Drop all tensors, and PyTorch's cache of GPU memory."""
+        self._held.clear()
+        if self._plan.device is not None:
+            self._torch.cuda.empty_cache()
+
+    def path(self) -> DataPath:
+        return self._path
+
+    def close(self) -> None:
+        self.release()
+
+    def _deliver(self, part: TensorPart, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the part at its destination, as bytes of shape ``(rows, columns)``."""
+        plan = self._plan
+        rows = part.shape[0] if part.shape else 1
+        matrix = tensor.reshape(-1).view(self._torch.uint8).view(rows, part.row_bytes)
+        found = matrix[slice(*part.rows), slice(*part.columns)]
+        is_whole = found.nbytes == matrix.nbytes
+        if self._mapped and (plan.device is None or not (is_whole or plan.sliced)):
+            _touch((found if plan.sliced else matrix).numpy())
+        if plan.device is not None and tensor.device.type == "cpu":
+            return found.to(f"cuda:{plan.device}")
+        return found if self._mapped or is_whole else found.clone()
+
+    def _synchronize(self) -> None:
+        if self._plan.device is not None:
+            self._torch.cuda.synchronize(self._plan.device)
+
+    @property
+    def _folder(self) -> Path:
+        return self._plan.files[0].parent
+
+
+def _touch(rows: NDArray[np.uint8]) -> None:
+    """Read a byte of each page under ``rows``, and the last byte of each row."""
+    rows = rows.reshape(1, -1) if rows.flags.c_contiguous else rows
+    if rows.size:
+        rows[:, ::PAGE_BYTES].max()
+        rows[:, -1].max()
+
+
+def mapped_tensors(
+    plan: LoadPlan,
+    read: Callable[[Sequence[Path]], Tensors],
+    *,
+    remarks: tuple[str, ...] = (),
+) -> TorchTensors:
+    """Return a load of tensors that safetensors maps."""
+    return TorchTensors(plan, read, package="safetensors", mapped=True, remarks=remarks)
+
+
+def require_safetensors(loader: str) -> None:
+    """Raise ``MissingExtraError`` without PyTorch or safetensors; imports neither."""
+    require_installed([PYTORCH, SAFETENSORS], user=f"{loader} of tensors")
+
+
+@dataclass(slots=True, kw_only=True)
+class TensorPackage:
+    """What the settings of loaders have in common that read whole tensors past the page cache."""
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[Requirement, ...]]
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        check_settings(self, "loader")
+
+    @property
+    def tensors_bypass_cache(self) -> bool:
+        """``True``: with io_uring or threads and O_DIRECT, where the file system has it."""
+        return True
+
+    @property
+    def reads_columns(self) -> bool:
+        return False
+
+    def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
+        """Raise if the package is not installed, or slices are needed."""
+        self.check()
+        require_installed(self.requires, user=f"loader={self.name}")
+        if plan.sliced:
+            raise ConfigError(f"loader={self.name} reads whole tensors; use workload.access=whole")
