@@ -68,7 +68,7 @@ def test_every_file_is_a_paper(name: str) -> None:
 
 
 def test_there_is_one_file_per_paper() -> None:
-    assert list(PAPERS) == [f"P{number}" for number in range(1, 9)]
+    assert list(PAPERS) == [f"P{number}" for number in range(1, 12)]
     assert len(NAMES) == len(PAPERS)
 
 
@@ -94,6 +94,9 @@ def test_there_is_one_file_per_paper() -> None:
         ("P6", "read_1", 13.54 * 2**30),
         ("P7", "suzhou_latency", 2.47896e-3),
         ("P8", "energy_ratio", 27.2),
+        ("P9", "io2_time", 6.18),
+        ("P10", "moe_time", 32.05),
+        ("P11", "energy", 0.63),
     ],
 )
 def test_a_printed_figure_is_read_as_a_ratio_or_in_si_units(

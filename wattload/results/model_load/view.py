@@ -48,7 +48,7 @@ def _is_cold(run: Run) -> bool:
 def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
     """Return what limited loads: the CPUs, the drive, the copy to the GPU, or the loader."""
     host = runs[0].record.hosts[0].facts
-    cores = min(divided(figures.cpu_s(run), run.seconds(LOAD)) or 0.0 for run in runs)
+    cores = min(figures.cpu_s(run) / figures.load_s(run) / len(run.facts.loads) for run in runs)
     busy = f"{number(cores, 3)} CPUs busy"
     if cores >= _AT_LIMIT * (host.cgroup_cpu_limit or host.cpu_count):
         return view.Limit(f"limited by the CPU, {busy}")

@@ -1,0 +1,68 @@
+"""Figures of model loading: times over ranks, bytes by who counted them, memory, ceilings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.results.model_load.making import MODEL_BYTES, load_record
+from wattload.core.record.run import RunRecord
+from wattload.results.reading import metrics_of
+
+
+def values(record: RunRecord) -> dict[str, float | None]:
+    return {each.name: each.value for each in metrics_of(record)}
+
+
+def ranks(*times: tuple[int, int, int]) -> list[dict[str, Any]]:
+    """Return ranks of a load with these starts, first layers and ends, in seconds."""
+    names = ("start_ns", "first_layer_ns", "end_ns")
+    own = {"delivered_bytes": 50, "operations": None, "major_faults": 0, "compared_bytes": 50,
+           "peak_memory_bytes": 60, "wrong_bytes": 0, "first_wrong": None}  # fmt: skip
+    return [
+        {**own, **{name: at * 10**9 for name, at in zip(names, each, strict=True)}}
+        for each in times
+    ]
+
+
+def test_a_load_takes_from_the_first_start_to_the_last_end_over_ranks() -> None:
+    """The rank that starts first and the one that ends last are not the same."""
+    own = {"resident_before_bytes": 0, "resident_after_bytes": 0}
+    loads = [{"ranks": ranks((0, 2, 10), (1, 4, 12)), **own},
+             {"ranks": ranks((20, 21, 28), (20, 22, 26)), **own}]  # fmt: skip
+    found = values(load_record(facts={"loads": loads, "needed_bytes": [50, 50]}))
+    assert found["load_s"] == (12 + 8) / 2
+    assert found["first_layer_s"] == (4 + 2) / 2
+    assert found["delivered_bytes_per_s"] == 100 / 10
+    assert found["peak_memory_bytes"] == 120
+    assert found["peak_memory_ratio"] == 1.2
+
+
+def test_read_bytes_are_those_of_drives_and_not_those_that_were_delivered() -> None:
+    found = values(load_record(tp=8, ranks=8, access="sliced", from_drive=1.5, seconds=4.0))
+    assert found["read_amplification"] == pytest.approx(1.5)
+    assert found["drive_bytes_per_s"] == pytest.approx(1.5 * MODEL_BYTES / 4)
+    assert found["delivered_bytes_per_s"] == pytest.approx(MODEL_BYTES / 4)
+    assert found["drive_ceiling_fraction"] == pytest.approx(1.5 * MODEL_BYTES / 4 / 4.2e9)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"from_drive": None}, {"temperature": "warm", "from_drive": 0.0}],
+    ids=["without counters", "warm"],
+)
+def test_a_rate_of_the_drive_needs_bytes_that_it_read(changes: dict[str, Any]) -> None:
+    found = values(load_record(**changes))
+    assert found["drive_bytes_per_s"] is found["drive_ceiling_fraction"] is None
+    assert found["load_s"] == 4.0
+
+
+def test_what_was_not_read_of_memory_is_missing() -> None:
+    found = values(load_record(peak_memory_bytes=None, resident_after=None))
+    names = ("peak_memory_bytes", "peak_memory_ratio", "resident_fraction")
+    assert [found[name] for name in names] == [None] * 3
+
+
+def test_seconds_lead() -> None:
+    assert [each.name for each in metrics_of(load_record()) if each.headline] == ["load_s"]
