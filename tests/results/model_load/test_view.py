@@ -41,7 +41,7 @@ def shown(*runs: Run) -> Shown[Any]:
 
 
 def opening(kind: type, *runs: Run) -> Any:
-    shapes = [*VIEW.opening(shown(*runs))]
+    shapes: list[Any] = [*VIEW.opening(shown(*runs))]
     shapes += [chart for each in shapes if isinstance(each, Row) for chart in each.charts]
     return next((each for each in shapes if isinstance(each, kind)), None)
 
@@ -150,7 +150,7 @@ def test_a_page_has_seconds_and_joules_of_a_load_cold_beside_warm() -> None:
 def test_the_terminal_has_bytes_memory_and_the_limit() -> None:
     run = shown_run(load_run(resident_after=1.0))
     lines = {name: text.translate(SPACES) for name, text in VIEW.lines(run).items()}
-    assert lines["load"] == "4.00 s to the last tensor, 0.500 s to the first layer, mean of 3 loads"
+    assert lines["load"] == "first layer after 0.500 s, last tensor after 4.00 s; 3 loads"
     assert lines["a load"] == (
         "16.1 GB needed, 16.1 GB read, 16.1 GB delivered; at most 16.5 GB of memory, 100 % of "
         "files cached"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
+from wattload.core.record.results import Better
 from wattload.core.units import NS_PER_S, Unit
 from wattload.results.facts import divided, drive_read_bytes, sum_if_known
 from wattload.results.figures import Figure, FigureSource
 from wattload.results.model_load.facts import LOAD, LoadFacts, Run, Temperature
 
 LOAD_TIME = "load_s"
-figure = partial(Figure[LoadFacts], phase=LOAD)
-lower, higher = partial(figure, better="lower"), partial(figure, better="higher")
 
 
 def load_s(run: Run, end: str = "end_ns") -> float:
@@ -27,12 +27,10 @@ first_layer_s = partial(load_s, end="first_layer_ns")
 
 
 def needed_bytes(run: Run) -> int:
-    """Return the bytes that all ranks need in a load; what two ranks need counts twice."""
     return sum(run.facts.needed_bytes)
 
 
 def read_bytes(run: Run) -> float | None:
-    """Return the bytes that drives read in a load."""
     return divided(drive_read_bytes(run, LOAD), len(run.facts.loads))
 
 
@@ -57,7 +55,7 @@ def copy_share(run: Run) -> float | None:
 
 
 def cpu_s(run: Run) -> float:
-    """Return the CPU time of all processes in all loads."""
+    """Return the CPU time of all loads."""
     return sum(window.cpu_s for window in run.windows(LOAD))
 
 
@@ -72,35 +70,44 @@ def peak_memory_bytes(run: Run) -> float | None:
 
 
 def resident_share(run: Run) -> float | None:
-    """Return the share of the files in the page cache after a load, the mean of loads."""
     resident = sum_if_known(load.resident_after_bytes for load in run.facts.loads)
     return divided(resident, len(run.facts.loads) * run.facts.model.file_bytes)
 
 
-FIGURES: tuple[FigureSource[LoadFacts], ...] = (
-    lower(name=LOAD_TIME, label="time of a load", of=load_s, unit=Unit.SECONDS, headline=True,
-          meaning="first open to last tensor at its destination, over all ranks; mean of loads"),
-    lower(name="first_layer_s", label="time to the first layer", of=first_layer_s,
-          unit=Unit.SECONDS, meaning="the same, to the embedding and all of layer 0"),
-    higher(name="drive_bytes_per_s", label="rate of bytes read from the drive", of=drive_rate,
-           unit=Unit.BYTES_PER_SECOND, reason="no block counters, or loaded from the page cache",
-           meaning="bytes that block devices read / time of the loads"),
-    higher(name="delivered_bytes_per_s", label="rate of delivered bytes",
-           of=lambda run: delivered_bytes(run) / load_s(run), unit=Unit.BYTES_PER_SECOND,
-           meaning="bytes that arrived at their destination / time of the loads"),
-    lower(name="read_amplification", label="read ÷ needed bytes", unit=Unit.COUNT,
-          of=lambda run: divided(read_bytes(run), needed_bytes(run)), reason="no block counters",
-          meaning="bytes that block devices read / bytes that the ranks need"),
-    higher(name="drive_ceiling_fraction", label="share of the drive's ceiling", of=ceiling_share,
-           unit=Unit.FRACTION, reason="not measured, or loaded from the page cache",
-           meaning="rate of read bytes / sequential reads of the files by the engine"),
-    lower(name="peak_memory_bytes", label="most memory of the ranks", of=peak_memory_bytes,
-          unit=Unit.BYTES, reason="not read",
-          meaning="resident memory without pages of files, all ranks, in any load"),
-    lower(name="peak_memory_ratio", label="most memory ÷ needed bytes", unit=Unit.COUNT,
-          of=lambda run: divided(peak_memory_bytes(run), needed_bytes(run)), reason="not read",
-          meaning="most memory of the ranks / bytes that they need"),
-    figure(name="resident_fraction", label="files in the page cache after a load", better="neither",
-           of=resident_share, unit=Unit.FRACTION, reason="residency could not be read",
-           meaning="bytes of the files in the page cache / all their bytes, mean of loads"),
+_BYTES, _SHARE = Unit.BYTES, Unit.FRACTION
+COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, str]] = (
+    (LOAD_TIME, "time of a load", load_s, Unit.SECONDS, "lower",
+     "first open to last tensor at its destination, over all ranks; mean of loads"),
+    ("first_layer_s", "time to the first layer", first_layer_s, Unit.SECONDS, "lower",
+     "the same, to the embedding and all of layer 0"),
+    ("load_needed_bytes", "needed", needed_bytes, _BYTES, "neither",
+     "parts of tensors that ranks need in a load; what two need counts twice"),
+    ("load_read_bytes", "read", read_bytes, _BYTES, "lower", "what block devices read in a load"),
+    ("load_delivered_bytes", "delivered", delivered_bytes, _BYTES, "neither",
+     "what arrived at its destination in a load"),
+    ("load_read_amplification", "read ÷ needed",
+     lambda run: divided(read_bytes(run), needed_bytes(run)), Unit.COUNT, "lower",
+     "bytes that block devices read / bytes that ranks need"),
+    ("drive_bytes_per_s", "rate of reads", drive_rate, Unit.BYTES_PER_SECOND,
+     "higher",
+     "bytes that block devices read / time of the loads"),
+    ("drive_ceiling_fraction", "share of the drive's ceiling", ceiling_share, _SHARE, "higher",
+     "rate of reads / the engine's sequential reads of the files"),
+    ("copy_ceiling_fraction", "share of the copy's ceiling", copy_share, _SHARE, "higher",
+     "delivered bytes of a rank / time / copies from pinned memory to the GPU"),
+    ("load_cpu_s_per_byte", "CPU time", cpu_per_byte, Unit.SECONDS_PER_BYTE, "lower",
+     "CPU time of all processes / delivered bytes"),
+    ("peak_memory_bytes", "most memory", peak_memory_bytes, _BYTES, "lower",
+     "resident memory without pages of files, of all ranks, in any load"),
+    ("peak_memory_ratio", "most memory ÷ needed",
+     lambda run: divided(peak_memory_bytes(run), needed_bytes(run)), Unit.COUNT, "lower",
+     "most memory / bytes that ranks need"),
+    ("resident_fraction", "cached afterwards", resident_share, _SHARE, "neither",
+     "bytes of the files in the page cache after a load / all their bytes; mean of loads"),
+)  # fmt: skip
+FIGURES: tuple[FigureSource[LoadFacts], ...] = tuple(
+    Figure[LoadFacts](name=name, label=label, of=of, unit=unit, better=better, meaning=meaning,
+                      phase=LOAD, headline=name == LOAD_TIME,
+                      reason="not read or counted here, or loaded from the page cache")
+    for name, label, of, unit, better, meaning in COLUMNS
 )  # fmt: skip

@@ -19,13 +19,10 @@ _AT_LIMIT, _LEAST_CPU_S = 0.9, 0.5
 """From which share of what they can do drive, copy or CPUs limit; ticks blur less CPU time."""
 _STARTS, _HOUR_S = (24, 100, 1000), 3600
 _DEFINITIONS = (
-    "Load: from before the first file is opened to the last byte of the last tensor at its "
-    "destination, on the slowest rank. First layer: the embedding and all of layer 0.",
-    "Needed: the parts of tensors that the ranks need. Read: what block devices read. Delivered: "
-    "what arrived at the destination; each byte of it is compared after the load.",
-    "Cold: the files were evicted from the page cache before each load. Warm: they were read once.",
-    "J per load: gross joules of devices in the time of the loads ÷ loads. Starts: loads alone, "
-    "without idle power in between.",
+    "A load is from before the first file is opened to the last tensor's last byte at its "
+    "destination, on the slowest rank; each delivered byte is compared afterwards. First layer: "
+    "the embedding and all of layer 0. Cold: the files were evicted from the page cache before "
+    "each load. Joules are gross, in the time of the loads; starts have no idle power in between."
 )
 
 
@@ -59,11 +56,12 @@ def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
             return view.Limit(text, is_drive=what == "drive")
     if not all(map(_is_cold, runs)):
         return view.Limit(f"limited by the host: {_served(runs[0]).from_memory or 'warm files'}")
-    share = max(figures.ceiling_share(run) or 0.0 for run in runs)
-    if not 0 < share <= shapes.CEILING_ERROR:
-        found = f"{percent(share)} of a ceiling measured too low" if share else "no ceiling"
-        return view.Limit(f"limit unknown: {found}")
-    return view.Limit(f"limited by the loader, at {percent(share)} of the drive's ceiling, {busy}")
+    shares = [figures.ceiling_share(run) or 0.0 for run in runs]
+    if not 0 < max(shares) <= shapes.CEILING_ERROR:
+        found = f"{percent(max(shares))} of a ceiling measured too low" * (max(shares) > 0)
+        return view.Limit(f"limit unknown: {found or 'no ceiling'}")
+    at = f"at {percent(min(shares))} of the drive's ceiling"
+    return view.Limit(f"limited by the loader, {at}, {busy}")
 
 
 def _served(run: Run) -> view.Served:
@@ -96,28 +94,18 @@ def _joules(run: view.ShownRun[LoadFacts], scope: Scope) -> float | None:
 
 _SCOPES = {Scope.DRIVE: "drive", Scope.GPU: "GPU", Scope.NODE: "host"}
 _FACTS: Sequence[tuple[str, Callable[[Any], float | None], Unit]] = (
-    ("first layer", figures.first_layer_s, Unit.SECONDS),
-    ("last tensor", figures.load_s, Unit.SECONDS),
-    ("needed", figures.needed_bytes, Unit.BYTES),
-    ("read", figures.read_bytes, Unit.BYTES),
-    ("delivered", figures.delivered_bytes, Unit.BYTES),
-    ("read a second", figures.drive_rate, Unit.BYTES_PER_SECOND),
-    ("of the drive's ceiling", figures.ceiling_share, Unit.FRACTION),
-    ("of the copy's ceiling", figures.copy_share, Unit.FRACTION),
-    ("CPU time", figures.cpu_per_byte, Unit.SECONDS_PER_BYTE),
+    *((label, of, unit) for _, label, of, unit, *_ in figures.COLUMNS),
     *((f"{name} J per load", partial(_joules, scope=scope), Unit.JOULES)
       for scope, name in _SCOPES.items()),
-    ("most memory", figures.peak_memory_bytes, Unit.BYTES),
-    ("cached afterwards", figures.resident_share, Unit.FRACTION),
     ("starts an hour", lambda run: divided(_HOUR_S, figures.load_s(run)), Unit.COUNT),
 )  # fmt: skip
 
 
 def _lines(run: Run) -> Mapping[str, str]:
-    cell = {name: quantity(of(run), unit, 3) for name, of, unit in _FACTS if " J " not in name}
+    cell = {label: quantity(of(run), unit, 3) for _, label, of, unit, *_ in figures.COLUMNS}
+    first, loads = cell["time to the first layer"], counted(len(run.facts.loads), "load")
     return {
-        "load": f"{cell['last tensor']} to the last tensor, {cell['first layer']} to the first "
-        f"layer, mean of {counted(len(run.facts.loads), 'load')}",
+        "load": f"first layer after {first}, last tensor after {cell['time of a load']}; {loads}",
         "a load": f"{cell['needed']} needed, {cell['read']} read, {cell['delivered']} delivered; "
         f"at most {cell['most memory']} of memory, {cell['cached afterwards']} of files cached",
         "limit": _limit([run]).text,
@@ -129,18 +117,15 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
         yield shapes.Note(title="How to read these figures", sentences=remarks)
     if not (arms := shown.arms):
         return
-    first, last = names = ("first layer", "other tensors")
-    bars = [
-        shapes.PartBar(label=arm.words, parts=[shapes.Part(first, first_s),
-                                               shapes.Part(last, last_s - first_s)])
-        for arm in arms
-        for first_s, last_s in [(arm.mean(figures.first_layer_s) or 0.0,
-                                 arm.mean(figures.load_s) or 0.0)]
-    ]  # fmt: skip
-    charts: list[shapes.Chart] = [
-        shapes.PartBars(name="seconds", title="seconds of a load", caption="", what="a load",
-                        whole="a load", unit=Unit.SECONDS, kind="part", names=names, bars=bars)
-    ]  # fmt: skip
+    names = ("first layer", "other tensors")
+    charts: list[shapes.Chart] = [shapes.PartBars(
+        name="seconds", title="seconds of a load", caption="", what="a load", whole="a load",
+        unit=Unit.SECONDS, kind="part", names=names,
+        bars=[shapes.PartBar(label=arm.words, parts=[
+            shapes.Part(names[0], first_s),
+            shapes.Part(names[1], (arm.mean(figures.load_s) or 0.0) - first_s)])
+            for arm in arms for first_s in [arm.mean(figures.first_layer_s) or 0.0]],
+    )]  # fmt: skip
     rates = [
         shapes.CeilingBar(letter=arm.letter, label=arm.words, value=rate,
                           ceiling=arm.mean(lambda run: run.facts.drive_ceiling_bytes_per_s),
@@ -194,8 +179,7 @@ VIEW = view.View[LoadFacts](
     gpus=lambda run: run.facts.gpus,
     accelerators=lambda run: [run.facts.device] if run.facts.device else [],
     opening=_opening,
-    closing=lambda _: [shapes.Group(title="Definitions",
-                                    shapes=[*map(shapes.Text, _DEFINITIONS)])],
+    closing=lambda _: [shapes.Group(title="Definitions", shapes=[shapes.Text(_DEFINITIONS)])],
     lines=_lines,
 )  # fmt: skip
 """Whole tensors or slices, and copies of a model in other folders, are no other work."""
