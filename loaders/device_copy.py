@@ -124,8 +124,12 @@ class DeviceCopier:
         return [Arrived(copied_bytes=buffer.staging.nbytes, device_s=device_s, rows=rows)]
 
 
-def require_cuda() -> None:
-    """Return if batches can be copied to a CUDA device here.
+def require_cuda(
+    user: str = "copying batches to a CUDA device", alternative: str = "accelerator.device=none"
+) -> None:
+    """Return if data can be copied to a CUDA device here.
+
+    ``user`` needs that, and ``alternative`` is the setting that works without.
 
     Raises:
         ConfigError: there is no driver, or PyTorch finds no device.
@@ -133,20 +137,15 @@ def require_cuda() -> None:
     """
     if not DRIVER.exists():
         raise ConfigError(
-            f"no CUDA device: {DRIVER} is missing, so no NVIDIA driver is loaded; "
-            "use accelerator.device=none"
+            f"no CUDA device: {DRIVER} is missing, so no NVIDIA driver is loaded; use {alternative}"
         )
-    require_installed(
-        [PYTORCH],
-        user="copying batches to a CUDA device",
-        alternative="accelerator.device=none",
-    )
+    require_installed([PYTORCH], user=user, alternative=alternative)
     import torch
 
     if not torch.cuda.is_available():
         raise ConfigError(
             f"PyTorch {torch.__version__} finds no CUDA device, but NVIDIA's driver is loaded; "
-            "install a build with CUDA, or use accelerator.device=none"
+            f"install a build with CUDA, or use {alternative}"
         )
 
 

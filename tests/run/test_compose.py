@@ -118,8 +118,8 @@ def test_a_custom_profile_takes_its_watts_from_the_command_line() -> None:
 def test_scale_changes_counts_and_nothing_else() -> None:
     """Below ``demo``, no record size, batch, step time or block size may depend on the scale."""
     # Of random reads, file_bytes are how much there is to read from; so is the graph of training,
-    # the capacity of a cache, and the vectors of an index.
-    sizes = ("slice_bytes", "file_bytes", "graph", "capacity_bytes", "vectors")
+    # the capacity of a cache, the vectors of an index, and the model that is loaded.
+    sizes = ("slice_bytes", "file_bytes", "graph", "capacity_bytes", "vectors", "model")
     counts = ("count", "duration_s", "epochs", "rounds", "rows", "steps", "users", *sizes)
     # With null, which has no settings of its own, no loader that took one of a workload's composes:
     # so one workload stands for all.

@@ -51,6 +51,7 @@ SMALL: dict[str, tuple[str, ...]] = {
         "workload.warm_up_s=0",
         "workload.saturation_s=0.3",
     ),
+    "model_load": ("workload.model=tiny", "workload.vocabulary_divisor=1"),
     "null": (),
     "random_write": ("workload.range_bytes=33554432",),
     "retinanet": ("workload.file_count=48", "workload.epochs=1", "accelerator=unpaced"),

@@ -1,0 +1,303 @@
+"""The model_load workload: seconds and joules from a cold drive to the last tensor of a model."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import ClassVar
+
+from wattload.core.errors import ConfigError
+from wattload.core.host.counters import host_state
+from wattload.core.io import KEPT_PAGES, Extent, IOKind, IOPlan
+from wattload.core.record.results import Check
+from wattload.core.record.run import DataRecord
+from wattload.core.storage.targets import Target
+from wattload.core.sysfs import named_values, read_text
+from wattload.core.units import MIB, compared_bytes, format_bytes
+from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
+from wattload.loaders.aligned_io import aligned_buffer, direct_alignment
+from wattload.loaders.data.cold_cache import cold_cache_check, evict, residency, worst_of_each
+from wattload.loaders.engine.engine import IOEngine
+from wattload.loaders.tensor_loads import LoadPlan, TensorLoad, TensorLoadConfig
+from wattload.results.model_load import facts
+from wattload.workloads.model_load.config import Config
+from wattload.workloads.model_load.dataset import WORKLOAD, WRITING_BYTES, Dataset, dataset_of
+from wattload.workloads.model_load.gpu import RankGpu, gpu_of
+
+SAMPLE_S = 0.02
+"""Time between two readings of a process's memory."""
+WARM_BYTES = 4 * MIB
+CEILING_BLOCK_BYTES, CEILING_DEPTH, CEILING_S = 4 * MIB, 32, 5.0
+
+
+class ModelLoad:
+    """Loads of a model from safetensors files, by as many ranks as tensor parallelism has.
+
+    Each load is a span of the timed phase ``load``. Before it files are evicted from the page
+    cache, or read once in ``warm_up``. Afterwards every part is compared where it was delivered, in
+    ``compare``; for the last load that is behind the job.
+    """
+
+    name: ClassVar[str] = WORKLOAD
+    needs: ClassVar[tuple[type, ...]] = (TensorLoadConfig,)
+    over_hosts: ClassVar[OverHosts] = "one"
+    """Tensor parallelism is inside of a server, which has the model on one drive."""
+    _data: Dataset
+    _plan: LoadPlan
+    _gpu: RankGpu | None
+
+    def __init__(self, config: Config, loader: TensorLoadConfig, accelerator: Accelerator) -> None:
+        self.config, self._loader = config, loader
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will read and write; creates nothing.
+
+        Raises:
+            ConfigError: the settings do not fit each other, the loader, the processes or this host.
+            DataError: a file of the source can't be used.
+            MissingExtraError: a library is not installed.
+            TargetError: the loader can't read from the target.
+        """
+        config, loader, world = self.config, self._loader, context.communicator
+        if len(context.targets) > 1:
+            raise ConfigError(
+                f"target.path names {len(context.targets)} folders, and a model is on one drive; "
+                "name one"
+            )
+        if world.world_size > config.tp:
+            raise ConfigError(
+                f"{world.world_size} processes, but tensors are divided among {config.tp} ranks; "
+                f"set workload.tp={world.world_size}, or start at most {config.tp}"
+            )
+        gpu = self._gpu = gpu_of(config.destination, world.rank, world.world_size)
+        [target] = context.targets
+        data = self._data = dataset_of(config, context.seed, target, scale=context.scale)
+        _require_on_target(config, data, target)
+        plan = self._plan = data.plan_of(
+            world.rank,
+            config.tp,
+            sliced=config.access is facts.Access.sliced,
+            device=gpu.number if gpu else None,
+        )
+        loader.check_tensor_load(plan, context.targets)
+        host_bytes, model = loader.tensor_load_bytes(plan), data.model
+        size = f"{format_bytes(model.tensor_bytes)} in {model.files} files"
+        where = gpu.name if gpu else "host memory"
+        needs = f"{format_bytes(plan.needed_bytes)} for each of {config.tp} ranks, to {where}"
+        missing, data_bytes = data.missing(), sum(data.sizes.values())
+        return WorkloadPlan(
+            data_bytes=data_bytes,
+            prepare_bytes=sum(missing.values()),
+            prepare_files=len(missing),
+            present_bytes=data.present_bytes(),
+            run_bytes=0,
+            peak_bytes=data_bytes,
+            read_bytes=config.loads * world.world_size * _read_bytes(plan),
+            memory_bytes_per_rank=max(host_bytes, WRITING_BYTES if missing else 0),
+            needs_direct_io=loader.tensors_bypass_cache,
+            lines=(("model", f"{model.name}, {model.tensors:,} tensors, {size}"), ("load", needs)),
+            refusal=_refusal(plan, gpu, world.world_size * host_bytes),
+        )
+
+    def prepare(self, context: RunContext) -> DataRecord | None:
+        """Write the files that are missing; those of a source are never changed."""
+        is_first = context.communicator.rank == 0
+        return context.communicator.broadcast(self._data.prepare(context) if is_first else None)
+
+    def run(self, context: RunContext) -> Outcome:
+        """Load the model several times, then measure what bounds a load.
+
+        Raises:
+            DataError: a file has changed, is short, or can't be read by the library.
+            OSError: a file can't be opened or read.
+            RunError: memory of the host or the GPU does not suffice.
+        """
+        loader, world, plan, cold = self._loader, context.communicator, self._plan, []
+        is_cold = self.config.temperature is facts.Temperature.cold
+        files = [path.resolve() for path in plan.files]  # links, in Hugging Face's cache
+        own: list[facts.RankLoad] = []
+        resident: list[tuple[int | None, int | None]] = []
+        with closing(loader.tensor_load(plan)) as tensors:
+            for number in range(self.config.loads):
+                world.barrier()  # a file that a rank maps can't be evicted
+                if world.rank == 0 and is_cold:
+                    evict(files)
+                    cold.append(cold_cache_check(files))
+                elif world.rank == 0:
+                    _warm_up(context, files)
+                before = residency(files).resident_bytes
+                world.barrier()
+                task = f"load {number + 1} of {self.config.loads}"
+                context.progress.begin(task, read_bytes=_read_bytes(plan))
+                faults = _major_faults()
+                with peak_memory() as sampled, context.phase(facts.LOAD) as phase:
+                    times = tensors.load(phase.count_read)
+                faults = _major_faults() - faults
+                if number == self.config.loads - 1:
+                    context.end_job()
+                world.barrier()
+                resident.append((before, residency(files).resident_bytes))
+                found = {**asdict(times), "major_faults": faults}
+                found |= {"peak_memory_bytes": max(sampled, default=None)}
+                own.append(facts.RankLoad(**found, **self._compared(context, tensors)))
+                tensors.release()
+            path = tensors.path()
+        if not loader.tensors_bypass_cache and (world.world_size > 1 or not is_cold):
+            path = path.model_copy(update={"path_requested": KEPT_PAGES})
+        gpu = self._gpu
+        by_rank = world.gather((own, plan, gpu.address if gpu else None))
+        if world.rank:
+            return Outcome()
+        loads = zip(*(each for each, _, _ in by_rank), strict=True)
+        parts = {part for _, each, _ in by_rank for part in each.parts}
+        outcome = facts.LoadFacts(
+            settings=facts.LoadSettings.model_validate(self.config),
+            model=self._data.model,
+            needed_bytes=tuple(each.needed_bytes for _, each, _ in by_rank),
+            distinct_bytes=sum(part.needed_bytes for part in parts),
+            loads=tuple(
+                facts.Load(ranks=ranks, resident_before_bytes=before, resident_after_bytes=after)
+                for ranks, (before, after) in zip(loads, resident, strict=True)
+            ),
+            device=gpu.name if gpu else None,
+            gpus=tuple((rank, each) for rank, (_, _, each) in enumerate(by_rank) if each),
+            bypasses_cache=loader.tensors_bypass_cache,
+            read_whole=plan.kinds_read_whole(reads_columns=loader.reads_columns),
+            drive_ceiling_bytes_per_s=_drive_ceiling(context, files),
+            copy_ceiling_bytes_per_s=gpu.copy_ceiling(context) if gpu else None,
+        )
+        return Outcome(
+            facts=outcome,
+            paths=(path,),
+            checks=worst_of_each(cold),
+            remarks=_remarks(self._data),
+            queue_depth=0 if plan.sliced else None,
+        )
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Return nothing: every part was compared where it was delivered."""
+        return ()
+
+    def _compared(self, context: RunContext, tensors: TensorLoad) -> dict[str, int | str | None]:
+        """Compare what a load has delivered, and return these facts of it."""
+        compared = wrong = 0
+        first_wrong: str | None = None
+        context.progress.begin("comparing the tensors")
+        with context.phase("compare", timed=False):
+            for index, part in enumerate(self._plan.parts):
+                content = tensors.content(index)
+                found = self._data.compare(part, content)
+                compared, wrong = compared + content.size, wrong + found
+                first_wrong = first_wrong or (part.name if found else None)
+        return {"compared_bytes": compared, "wrong_bytes": wrong, "first_wrong": first_wrong}
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[int]]:
+    """Sample the memory of this process, in bytes, while a block of code runs, and at its end.
+
+    It is ``RssAnon`` + ``RssShmem`` of ``/proc/self/status``, without pages of mapped files, which
+    the kernel can drop; its own peak, ``VmHWM``, has them. Without them no sample is taken.
+    """
+    samples: list[int] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        is_last = False
+        while not is_last:
+            is_last = ended.wait(SAMPLE_S)
+            values = named_values(read_text(Path("/proc/self/status")))
+            own = [values[name].split() for name in ("RssAnon", "RssShmem") if name in values]
+            samples.extend([sum(int(kib) * 1024 for kib, _ in own)] if own else [])
+
+    thread = threading.Thread(target=watch, name="peak-memory")
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _require_on_target(config: Config, data: Dataset, target: Target) -> None:
+    """Raise ``ConfigError`` for a source on another file system than the target."""
+    device = target.path.stat().st_dev
+    elsewhere = [path for path in data.files if config.source and path.stat().st_dev != device]
+    if elsewhere:
+        raise ConfigError(
+            f"{elsewhere[0].resolve()} of workload.source is on another file system than "
+            "target.path, whose drive is measured; set target.path to a folder on its file system"
+        )
+
+
+def _remarks(data: Dataset) -> Sequence[str]:
+    is_linked = f"{data.links} of {len(data.files)} files of {data.origin} are links out of it"
+    return [f"{is_linked}; what they point to was read."] if data.links else []
+
+
+def _refusal(plan: LoadPlan, gpu: RankGpu | None, host_bytes: int) -> str:
+    """Return what memory the ranks lack and what to set; empty if it suffices."""
+    needed = [("host memory", host_bytes, host_state().memory_available_bytes)]
+    needed += [(gpu.name, gpu.ranks * plan.needed_bytes, gpu.free_bytes)] if gpu else []
+    for where, needed_bytes, available_bytes in needed:
+        if available_bytes is not None and needed_bytes > available_bytes:
+            needs, available = compared_bytes(needed_bytes, available_bytes)
+            return (
+                f"this load needs {needs} of {where}, and {available} are available; set fewer "
+                "workload.layers, a smaller workload.model, or a larger workload.tp with as many "
+                "processes"
+            )
+    return ""
+
+
+def _drive_ceiling(context: RunContext, files: Sequence[Path]) -> float | None:
+    """Return the rate of the engine's sequential reads of files, in bytes/s.
+
+    It reads for ``CEILING_S``, or all files once. ``None`` if the target has no O_DIRECT.
+    """
+    if context.targets[0].direct_io is None:
+        return None
+    evict(files)
+    extents = [Extent(path, 0, path.stat().st_size) for path in files]
+    reads = IOPlan(
+        kind=IOKind.READ,
+        extents=extents,
+        block_bytes=CEILING_BLOCK_BYTES,
+        depth=CEILING_DEPTH,
+        operation_count=sum(-(-each.length_bytes // CEILING_BLOCK_BYTES) for each in extents),
+        duration_s=CEILING_S,
+    )
+    slots = aligned_buffer(CEILING_DEPTH * CEILING_BLOCK_BYTES)
+    context.progress.begin("reading the files in order")
+    with (
+        context.phase("drive_ceiling", timed=False) as phase,
+        closing(
+            IOEngine(block_bytes=CEILING_BLOCK_BYTES, depth=CEILING_DEPTH, slots=slots)
+        ) as engine,
+    ):
+        alignment_bytes = direct_alignment(files[0])
+        result = engine.run(reads, moved=phase.count_read, alignment_bytes=alignment_bytes)
+    return result.moved_bytes / result.seconds
+
+
+def _read_bytes(plan: LoadPlan) -> int:
+    """Return about what a rank reads in a load."""
+    return plan.needed_bytes if plan.sliced else plan.read_bytes
+
+
+def _warm_up(context: RunContext, files: Sequence[Path]) -> None:
+    """Read files once through the page cache."""
+    memory = bytearray(WARM_BYTES)
+    with context.phase("warm_up", timed=False) as phase:
+        for path in files:
+            with path.open("rb", buffering=0) as file:
+                while size := file.readinto(memory):
+                    phase.count_read(size)
+
+
+def _major_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
