@@ -7,9 +7,11 @@ here, by one thread and in the order of the tensors. To a GPU, the copy touches 
 
 from __future__ import annotations
 
+import errno
+import os
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +25,8 @@ from wattload.core.io import ByteCounter, DataPath
 from wattload.core.settings import check_settings
 from wattload.core.storage.targets import Target
 from wattload.core.workload import PYTORCH, Requirement, require_installed
+from wattload.loaders.aligned_io import PAGE_BYTES, round_down, round_up
+from wattload.loaders.engine.faults import guarded
 from wattload.loaders.tensor_loads import Loaded, LoadPlan, TensorPart
 
 if TYPE_CHECKING:
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
     Tensors = Generator[tuple[str, torch.Tensor]]
 
 SAFETENSORS = Requirement(module="safetensors", software="safetensors", extra="torch")
-PAGE_BYTES = 4096
 
 
 class TorchTensors:
@@ -81,7 +84,8 @@ class TorchTensors:
                 for name, tensor in tensors:
                     index = awaited.pop(name)
                     part = plan.parts[index]
-                    self._held[index] = self._deliver(part, tensor)
+                    with self._guarded(tensor, plan.files[part.file]):
+                        self._held[index] = self._deliver(part, tensor)
                     delivered_bytes += self._held[index].nbytes
                     moved(part.needed_bytes if plan.sliced else part.tensor_bytes)
                     first_layer.discard(index)
@@ -139,6 +143,19 @@ class TorchTensors:
         if plan.device is not None and tensor.device.type == "cpu":
             return found.to(f"cuda:{plan.device}")
         return found if self._mapped or is_whole else found.clone()
+
+    @contextmanager
+    def _guarded(self, tensor: torch.Tensor, path: Path) -> Iterator[None]:
+        """Raise ``OSError`` after the block if a page of a mapped tensor could not be read."""
+        if not self._mapped:
+            yield
+            return
+        start = round_down(tensor.data_ptr(), PAGE_BYTES)
+        size_bytes = round_up(tensor.data_ptr() + tensor.nbytes, PAGE_BYTES) - start
+        with guarded([(start, size_bytes)]) as guard:
+            yield
+        if guard.fault is not None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     def _synchronize(self) -> None:
         if self._plan.device is not None:

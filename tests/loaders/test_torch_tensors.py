@@ -20,7 +20,7 @@ from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.mmap import config as mmap_config
 from wattload.loaders.tensor_loads import LoadPlan, TensorLoadConfig, TensorPart
 from wattload.loaders.torch import config as torch_config
-from wattload.loaders.torch_tensors import TorchTensors
+from wattload.loaders.torch_tensors import TorchTensors, mapped_tensors
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -97,6 +97,24 @@ def test_a_mapped_file_is_read_because_its_pages_are_touched(
     assert resident_after(config, big) == 1
     monkeypatch.setattr(loads, "_touch", lambda rows: None)
     assert resident_after(config, big) < 0.5
+
+
+def test_a_page_that_cannot_be_read_ends_the_load_and_not_the_process(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    plan = Model(tmp_path).plan()
+
+    def read(files: Sequence[Path]) -> Iterator[tuple[str, object]]:
+        for path in files:
+            tensors = load_file(path)
+            os.truncate(path, 4096)
+            yield from tensors.items()
+
+    with (
+        closing(mapped_tensors(plan, read)) as load,  # type: ignore[arg-type]
+        pytest.raises(OSError, match=r"Input/output error.*model-0"),
+    ):
+        load.load(lambda _: None)
 
 
 def test_a_sliced_load_of_a_mapped_file_touches_its_part_alone(big: LoadPlan) -> None:
