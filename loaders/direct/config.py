@@ -27,6 +27,7 @@ from wattload.loaders.direct.tensors import GpuLoad, HostLoad, Layout, slots_of
 from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
+from wattload.loaders.extent_reads import ExtentReads
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
@@ -249,6 +250,25 @@ class Config:
             pollers=self.pollers,
             alignment_bytes=max(direct_alignment(target.path) for target in targets),
             seed=seed,
+        )
+
+    def check_extent_reads(self, target: Target) -> None:
+        """Raise for a target without O_DIRECT, blocks that do not fit it, or no engine."""
+        self.check()
+        _require_direct(target)
+        check_alignment(target, self.block_bytes)
+        self.require_checkpoint_library()
+
+    def extent_reads(
+        self, memory_bytes: int, target: Target, *, diskless: bool = False
+    ) -> ExtentReads:
+        return ExtentReads(
+            memory_bytes,
+            target,
+            backend=NULL if diskless else self.engine,
+            block_bytes=self.block_bytes,
+            depth=self.queue_depth,
+            pollers=self.pollers,
         )
 
     @property

@@ -63,6 +63,7 @@ SMALL: dict[str, tuple[str, ...]] = {
         "workload.duration_s=0.5",
         "workload.threads=2",
     ),
+    "weight_stream": ("workload.model=tiny-moe",),
 }
 """Settings of a small run of every workload; a new one needs an entry."""
 REST_S = 0.25

@@ -1,0 +1,363 @@
+"""The weight_stream workload: which drive serves a model larger than memory, for how many joules.
+
+Attention, norms, router, embedding and head are taken to be in memory: a layer reads those of its
+experts that a token takes and that memory does not hold. Of a dense model each layer is read whole,
+as if it were the only expert of its layer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattload.core.errors import ConfigError
+from wattload.core.histogram import Histogram
+from wattload.core.io import ByteCounter, Extent
+from wattload.core.record.results import Check, latencies_of
+from wattload.core.record.run import DataRecord
+from wattload.core.settings import check_settings, setting
+from wattload.core.units import MIB, MICRO, NS_PER_S, format_bytes
+from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
+from wattload.loaders.aligned_io import direct_alignment, round_down, round_up
+from wattload.loaders.data.cold_cache import cold_cache_check, evict
+from wattload.loaders.extent_reads import ExtentReadConfig, ExtentReads
+from wattload.loaders.tensor_loads import LoadPlan, TensorPart
+from wattload.results.facts import divided
+from wattload.results.weight_stream import STREAM, StreamFacts, StreamSettings
+from wattload.workloads.model_load import config as model_load
+from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of
+from wattload.workloads.model_load.models import MODELS, expert_of, layer_of
+
+CEILING_S, HOST_CEILING_S = 3.0, 1.0
+FILLED_TOGETHER = 64
+SPARE_BYTES, BYTES_PER_READ = 64 * MIB, 128
+"""Memory for Python, and for each read that is drawn before the window."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Scale:
+    """The size of one scale."""
+
+    layers: int | None = None
+    tokens: int = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class Config:
+    """Weights that are read for each token."""
+
+    _target_: str = "wattload.workloads.weight_stream.WeightStream"
+    model: str = setting(
+        "moe-30b-a3b", "Model: experts that are drawn, or all of a dense one.", choices=[*MODELS]
+    )
+    layers: int | None = setting(None, "Its layers.", least=2, most=1000, unset="all of the model")
+    dtype: model_load.DType = setting(model_load.DType.bf16, "Type of the weights.")
+    resident_bytes: int | None = setting(
+        None, "Memory for experts.", least=1, unset="as much as a layer takes at most"
+    )
+    zipf: float = setting(1.0, "Exponent of the popularity of experts.", least=0, most=10)
+    token_repeat: float = setting(
+        0.3, "Probability that an expert of the last token is taken again.", least=0, most=1
+    )
+    batch: int = setting(1, "Sequences whose tokens are computed together.", least=1, most=256)
+    tokens: int = setting(64, "Tokens of each sequence.", least=1, most=4096)
+    compute_us_per_layer: float = setting(
+        0.0, "Emulated computation of a layer, in µs.", least=0, most=1e7
+    )
+    scales: dict[str, Scale] = setting(dict, "Layers and tokens by scale.")
+
+    def check(self, scale: str) -> None:
+        """Raise ``ConfigError`` for a setting outside its range."""
+        check_settings(self, "workload")
+
+    @property
+    def taken(self) -> int:
+        """The experts of a layer that a token takes."""
+        return max(MODELS[self.model].experts_per_token, 1)
+
+
+class Expert(NamedTuple):
+    """Extents and tensors of an expert, with their offsets in the memory that it takes."""
+
+    extents: list[tuple[int, Extent]]
+    tensors: list[tuple[int, TensorPart]]
+    memory_bytes: int
+
+
+Step = list[tuple[int, int]]
+"""The experts that a layer reads for a token, each with its place in memory."""
+
+
+def experts_of(plan: LoadPlan, *, is_dense: bool, unit_bytes: int) -> list[Expert]:
+    """Return all experts by layer, their extents in whole units of O_DIRECT."""
+    found, tensors, ends = [], defaultdict[Any, list[TensorPart]](list), {}
+    for part in plan.parts:
+        ends[part.file] = part.offset_bytes + part.tensor_bytes
+        key = layer_of(part.name), 0 if is_dense else expert_of(part.name)
+        if None not in key:
+            tensors[key].append(part)
+    for key in sorted(tensors):
+        made = Expert([], [], 0)
+        for file, group in groupby(tensors[key], lambda part: part.file):
+            parts, at = [*group], made.memory_bytes
+            start = round_down(parts[0].offset_bytes, unit_bytes)
+            size = round_up(parts[-1].offset_bytes + parts[-1].tensor_bytes - start, unit_bytes)
+            extent = Extent(plan.files[file], start, min(size, ends[file] - start))
+            made = Expert(
+                [*made.extents, (at, extent)],
+                made.tensors + [(at + part.offset_bytes - start, part) for part in parts],
+                at + size,
+            )
+        found.append(made)
+    return found
+
+
+def draws(config: Config, layers: int, seed: int) -> Iterator[NDArray[np.bool_]]:
+    """Yield which experts the layers take for a token, over all sequences: (layers, experts).
+
+    A sequence takes each expert of its last token again with ``token_repeat``. The others are drawn
+    without replacement, the i-th most popular of a layer with the weight 1 ÷ i^zipf: the largest of
+    logarithmic weights plus Gumbel noise are such a sample.
+    """
+    generator = np.random.default_rng(seed)
+    shape = layers, config.batch, max(MODELS[config.model].experts, 1)
+    ranks = generator.permuted(np.tile(np.arange(shape[2]), (layers, 1)), axis=1)
+    weights, taken = -config.zipf * np.log1p(ranks)[:, None], np.zeros(shape, bool)
+    while True:
+        keys = weights + generator.gumbel(size=shape)
+        keys[taken & (generator.random(shape) < config.token_repeat)] = np.inf
+        taken = keys >= np.partition(keys, -config.taken, axis=2)[..., -config.taken, None]
+        yield taken.any(axis=1)
+
+
+class Memory:
+    """The experts that memory holds, each at a place; the one used longest ago makes room."""
+
+    def __init__(self, places: int) -> None:
+        self.held = OrderedDict[int, int]()
+        self.asked = self.hits = 0
+        self._free = list(range(places))
+
+    def use(self, experts: Sequence[int]) -> Step:
+        """Use experts together; return those that are read."""
+        missing = [expert for expert in experts if expert not in self.held]
+        self.asked, self.hits = self.asked + len(experts), self.hits + len(experts) - len(missing)
+        for expert in filter(self.held.__contains__, experts):
+            self.held.move_to_end(expert)
+        for expert in missing:
+            self.held[expert] = self._free.pop() if self._free else self.held.popitem(last=False)[1]
+        return [(expert, self.held[expert]) for expert in missing]
+
+    def use_tokens(self, drawn: Iterator[NDArray[np.bool_]], count: int) -> list[list[Step]]:
+        """Use the experts of tokens, layer after layer; return what each layer reads."""
+        return [
+            [self.use((layer * len(row) + np.flatnonzero(row)).tolist())
+             for layer, row in enumerate(token)]
+            for token in islice(drawn, count)
+        ]  # fmt: skip
+
+
+def stream(
+    reads: ExtentReads,
+    experts: Sequence[Expert],
+    tokens: Sequence[Sequence[Step]],
+    moved: ByteCounter,
+    *,
+    place_bytes: int,
+    compute_s: float = 0.0,
+    most_s: float = math.inf,
+) -> tuple[list[int], dict[str, Any]]:
+    """Read what a layer reads once the one before has been computed; begin no token after most_s.
+
+    Returns the time of each token in ns, and facts as they are named in ``StreamFacts``.
+    """
+    count = read_bytes = slept_ns = 0
+    times_ns, pauses_ns, last_ns = list[int](), list[int](), None
+    limit_ns = time.monotonic_ns() + most_s * NS_PER_S
+    for layers in tokens:
+        if (begun_ns := time.monotonic_ns()) >= limit_ns:
+            break
+        for step in layers:
+            wanted = [
+                (place * place_bytes + at, extent)
+                for expert, place in step
+                for at, extent in experts[expert].extents
+            ]
+            if results := reads.read(wanted, moved):
+                arrived_bytes = sum(each.moved_bytes for each in results)
+                is_whole = arrived_bytes == sum(extent.length_bytes for _, extent in wanted)
+                count, read_bytes = count + is_whole * len(step), read_bytes + arrived_bytes
+                if last_ns is not None:
+                    pauses_ns.append(min(each.start_ns for each in results) - last_ns)
+                last_ns = max(each.end_ns for each in results)
+            if compute_s:
+                computed_ns = time.monotonic_ns()
+                time.sleep(compute_s)
+                slept_ns += time.monotonic_ns() - computed_ns
+        times_ns.append(time.monotonic_ns() - begun_ns)
+    return times_ns, {
+        "reads": count,
+        "read_bytes": read_bytes,
+        "slept_s": slept_ns / NS_PER_S,
+        "shortest_pause_s": divided(min(pauses_ns, default=None), NS_PER_S),
+    }
+
+
+class WeightStream:
+    """Tokens one after the other, in the timed phase ``stream``; before it, memory is filled."""
+
+    name: ClassVar[str] = "weight_stream"
+    needs: ClassVar[tuple[type, ...]] = (ExtentReadConfig,)
+    over_hosts: ClassVar[OverHosts] = "one"
+    """A model is streamed from one drive, by one process."""
+
+    def __init__(self, config: Config, loader: ExtentReadConfig, accelerator: Accelerator) -> None:
+        self.config, self._loader = config, loader
+
+    def plan(self, context: RunContext) -> WorkloadPlan:
+        """Return what the run will read and write; creates nothing.
+
+        Raises:
+            ConfigError: memory has no room for a layer, or has room for all, or a setting is wrong.
+            TargetError: the loader can't read from the target.
+        """
+        config, target = self.config, context.targets[0]
+        if len(context.targets) > 1:
+            raise ConfigError(
+                f"target.path names {len(context.targets)} folders, and a model is on one drive; "
+                "name one"
+            )
+        self._loader.check_extent_reads(target)
+        # What is in memory all the time needs no space on the drive: the vocabulary is small.
+        own = model_load.Config(
+            model=config.model, layers=config.layers, dtype=config.dtype, vocabulary_divisor=64
+        )
+        data = self._data = dataset_of(own, context.seed, target, scale=context.scale)
+        self._experts = experts_of(
+            data.plan_of(0, 1),
+            is_dense=not MODELS[config.model].experts,
+            unit_bytes=direct_alignment(target.path),
+        )
+        layers, place_bytes = data.model.layers, max(each.memory_bytes for each in self._experts)
+        most = min(config.batch * config.taken, len(self._experts) // layers)
+        held_bytes = config.resident_bytes or most * place_bytes
+        self._place_bytes, self._places = place_bytes, held_bytes // place_bytes
+        if not most <= self._places < len(self._experts):
+            raise ConfigError(
+                f"workload.resident_bytes must be {most * place_bytes} or more, as a layer takes, "
+                f"and less than {len(self._experts) * place_bytes}, all of the model, got "
+                f"{held_bytes}; change it, workload.batch or workload.layers"
+            )
+        steps = config.tokens * layers
+        return WorkloadPlan(
+            data_bytes=sum(data.sizes.values()),
+            prepare_bytes=sum(data.missing().values()),
+            run_bytes=0,
+            peak_bytes=sum(data.sizes.values()),
+            present_bytes=data.present_bytes(),
+            memory_bytes_per_rank=max(self._places * place_bytes, WRITING_BYTES)
+            + SPARE_BYTES
+            + steps * most * BYTES_PER_READ,
+            needs_direct_io=True,
+            read_bytes=steps * most * place_bytes,
+            computing_s=steps * config.compute_us_per_layer * MICRO,
+            lines=(
+                (
+                    "streamed",
+                    f"{len(self._experts)} x {format_bytes(place_bytes)}, of which memory holds "
+                    f"{self._places} and a token takes {layers} x {config.taken}",
+                ),
+            ),
+            maximum_ranks=1,
+        )
+
+    def prepare(self, context: RunContext) -> DataRecord:
+        """Write the files of the model, or what is missing of them."""
+        return self._data.prepare(context)
+
+    def run(self, context: RunContext) -> Outcome:
+        """Fill memory as by as many tokens, stream, compare, and measure what bounds the rate.
+
+        Raises:
+            DataError: a file is too short, or changed while it was read.
+            OSError: a read failed.
+        """
+        config, target, data, experts = self.config, context.targets[0], self._data, self._experts
+        model, place_bytes = MODELS[config.model], self._place_bytes
+        context.progress.begin("drawing experts")
+        drawn, memory = draws(config, data.model.layers, context.seed), Memory(self._places)
+        memory.use_tokens(drawn, config.tokens)
+        held, memory.asked, memory.hits = list(memory.held.items()), 0, 0
+        tokens = memory.use_tokens(drawn, config.tokens)
+        order = np.arange(len(experts))
+        if model.experts:
+            np.random.default_rng(context.seed).shuffle(order)
+        evict(data.files)
+        cold = cold_cache_check(data.files)
+        memory_bytes = self._places * place_bytes
+        with closing(self._loader.extent_reads(memory_bytes, target)) as reads:
+            with context.phase("fill", timed=False) as phase:
+                starts = range(0, len(held), FILLED_TOGETHER)
+                fill = [held[start : start + FILLED_TOGETHER] for start in starts]
+                stream(reads, experts, [fill], phase.count_read, place_bytes=place_bytes)
+            context.progress.begin("streaming")
+            with context.phase(STREAM) as phase:
+                times_ns, found = stream(
+                    *(reads, experts, tokens, phase.count_read),
+                    place_bytes=place_bytes,
+                    compute_s=config.compute_us_per_layer * MICRO,
+                )
+            context.end_job()
+            with context.phase("compare", timed=False):
+                found |= self._compared(reads, memory)
+            with context.phase("drive_ceiling", timed=False) as phase:
+                extents = [extent for each in order for _, extent in experts[each].extents]
+                ceiling = reads.repeat(extents, CEILING_S, phase.count_read)
+        nowhere = self._loader.extent_reads(place_bytes, target, diskless=True)
+        with closing(nowhere), context.phase("host_ceiling", timed=False):
+            alone_ns, _ = stream(
+                *(nowhere, experts, tokens, lambda _: None), place_bytes=0, most_s=HOST_CEILING_S
+            )
+        histogram, size = Histogram.of(times_ns), max(found["read_bytes"] // len(times_ns), 1)
+        rows = latencies_of(histogram, phase=STREAM, kind="request", operation_bytes=size)
+        facts = StreamFacts(
+            settings=StreamSettings.model_validate(config),
+            digest=data.model.digest,
+            layers=data.model.layers,
+            experts=max(model.experts, 1),
+            experts_per_token=config.taken,
+            expert_bytes=max(sum(part.tensor_bytes for _, part in e.tensors) for e in experts),
+            memory_bytes=memory_bytes,
+            asked=memory.asked,
+            hits=memory.hits,
+            **found,
+            latency=rows[0],
+            drive_ceiling_bytes_per_s=ceiling.moved_bytes / ceiling.seconds,
+            host_ceiling_tokens_per_s=len(alone_ns) * config.batch * NS_PER_S / sum(alone_ns),
+        )
+        return Outcome(facts=facts, paths=(reads.path(),), checks=(cold,), queue_depth=0)
+
+    def verify(self, context: RunContext) -> Sequence[Check]:
+        """Return no checks: ``run`` has compared what memory held."""
+        return ()
+
+    def _compared(self, reads: ExtentReads, memory: Memory) -> dict[str, Any]:
+        """Return how much of memory was compared, and what of it is wrong, as in the facts."""
+        compared, wrong, first = 0, 0, None
+        for expert, place in memory.held.items():
+            for at, part in self._experts[expert].tensors:
+                start = place * self._place_bytes + at
+                content = reads.memory[start : start + part.tensor_bytes]
+                bad = self._data.compare(part, content.reshape(-1, part.row_bytes))
+                first = first or (part.name if bad else None)
+                compared, wrong = compared + part.tensor_bytes, wrong + bad
+        return {"compared_bytes": compared, "wrong_bytes": wrong, "first_wrong": first}
