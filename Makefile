@@ -24,8 +24,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 COVERAGE_FLOOR := 85
-# Some tests wait, so three processes run on two cores. --dist loadscope keeps a module's fixtures in one.
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(shell echo $$(($$(nproc) * 3 / 2))) --dist=loadscope
+# Some tests wait, so three processes run on two cores. --dist loadscope keeps a module's fixtures in
+# one; it would begin with the modules of most tests, but the longest ones have few.
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(shell echo $$(($$(nproc) * 3 / 2))) --dist=loadscope \
+	--no-loadscope-reorder
+# Collecting all tests again would take as long as a test.
+ALONE = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.alone' tests)
 
 .PHONY: help setup loaders run test test-fast test-all coverage lint check size docs bench lab lab-all lab-truth lab-example image image-cluster docker-test clean
 
@@ -69,7 +73,7 @@ test-fast: setup lint
 test-all: setup check
 	@status=0; \
 	$(PYTEST) -m "not alone" || status=$$?; \
-	$(BIN)/python -m pytest -m alone || status=$$?; \
+	$(BIN)/python -m pytest -m alone $(ALONE) || status=$$?; \
 	exit $$status
 
 # By itself: a test takes 1.7 times as long with it. sys.monitoring (COVERAGE_CORE=sysmon), which costs

@@ -60,7 +60,11 @@ def marks_of(path: Path) -> list[pytest.MarkDecorator]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of thorough and slow folders."""
+    """Mark the tests of thorough and slow folders, and begin with modules of these.
+
+    Begun last, the longest would run on after all others.
+    """
     for item in items:
         for mark in marks_of(item.path):
             item.add_marker(mark)
+    items.sort(key=lambda item: -len(marks_of(item.path)))

@@ -55,31 +55,31 @@ def slurm() -> Iterator[Slurm]:
         yield Slurm(cluster)
 
 
-@pytest.mark.parametrize("plugin", ["none", "pmi2", "pmix"])
-@pytest.mark.parametrize("library", ["MPICH", "Open MPI"])
-def test_tasks_are_one_world_or_are_refused(slurm: Slurm, plugin: str, library: str) -> None:
+@pytest.mark.parametrize(
+    ("plugin", "library"),
+    [("none", "MPICH"), ("pmix", "MPICH"), ("none", "Open MPI"), ("pmi2", "Open MPI")],
+)
+def test_tasks_that_are_no_world_are_refused(slurm: Slurm, plugin: str, library: str) -> None:
     variables = {"MPI4PY_LIBMPI": open_mpi_library()} if library == "Open MPI" else {}
     words = ["srun", f"--mpi={plugin}", "--nodes=1", "--ntasks=2", *NULL]
     said, ranks = slurm.run(*words, **variables)
     sentences = {line for line in said.splitlines() if line.startswith("wattload: ")}
-    if (library, plugin) in (("MPICH", "pmi2"), ("Open MPI", "pmix")):
-        assert (ranks, sentences) == ([2], set()), said
-    elif (library, plugin) != ("Open MPI", "pmi2"):
+    assert not ranks
+    if plugin == "pmi2":  # MPI_Init has ended it, as that of an Open MPI built for PMI would not
+        assert "OMPI was not built with SLURM's PMI support" in said
+    else:
         (sentence,) = sentences
         assert "a launcher started 2 processes" in sentence
         assert f"mpi4py uses {library}" in sentence
-        assert not ranks
-    else:  # Open MPI has ended the process in MPI_Init, as one that was built for PMI would not
-        assert "OMPI was not built with SLURM's PMI support" in said
-        assert not ranks
 
 
 @pytest.mark.parametrize(("plugin", "library"), [("pmi2", "MPICH"), ("pmix", "Open MPI")])
 def test_tasks_on_several_hosts_are_one_world(slurm: Slurm, plugin: str, library: str) -> None:
     variables = {"MPI4PY_LIBMPI": open_mpi_library()} if library == "Open MPI" else {}
-    words = ["srun", f"--mpi={plugin}", "--nodes=3", "--ntasks=6", *NULL]
+    words = ["srun", f"--mpi={plugin}", "--nodes=3", "--ntasks=4", *NULL]
     said, ranks = slurm.run(*words, **variables)
-    assert ranks == [6], said
+    assert ranks == [4], said
+    assert not [line for line in said.splitlines() if line.startswith("wattload: ")]
 
 
 def test_a_batch_script_of_one_process_is_a_run_of_one_rank(slurm: Slurm) -> None:
@@ -134,8 +134,7 @@ def test_a_cancelled_job_leaves_an_aborted_record(slurm: Slurm) -> None:
     assert {record.status for record in records(slurm, 3)} == {"aborted"}
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-@pytest.mark.parametrize("victim", ["leader", "rank"])
+@pytest.mark.parametrize(("hosts", "victim"), [(1, "rank"), (2, "leader")])
 def test_the_death_of_a_task_ends_the_run_on_all_hosts(
     slurm: Slurm, hosts: int, victim: str
 ) -> None:
@@ -146,7 +145,7 @@ def test_the_death_of_a_task_ends_the_run_on_all_hosts(
     name = NAMES[hosts > 1]
     with waiting(slurm, hosts, 2) as pids:
         slurm.cluster.on(name, "kill", "-KILL", str(pids[name][victim == "rank"]))
-    who = "the first process" if victim == "leader" else f"rank {3 if hosts > 1 else 1}"
+    who = "the first process" if victim == "leader" else "rank 1"
     for host, record in zip(NAMES, records(slurm, hosts), strict=False):
         assert record.status == "aborted"
         if victim == "rank" or host != name:  # else its sampler says why

@@ -57,9 +57,7 @@ def compile_shim(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("falsified", "verdict", "words"),
     [
-        ((time.CLOCK_REALTIME, 1.0, 5.0), "warn", "stepped by +5."),
         ((time.CLOCK_REALTIME, 1.0, -5.0), "warn", "stepped by -5."),
-        ((time.CLOCK_REALTIME, 1.5, 0.0), "fail", "one of them ran at another rate"),
         ((time.CLOCK_REALTIME, 1.5, 5.0), "fail", "one of them ran at another rate"),
         ((time.CLOCK_MONOTONIC, 0.5, 0.0), "fail", "the monotonic clock ran at another rate"),
     ],

@@ -126,9 +126,8 @@ def test_scale_changes_counts_and_nothing_else() -> None:
     workloads = [(f"workload={workload}",) for workload in options("workload")]
     loaders = [("workload=null", f"loader={loader}") for loader in options("loader")]
     for chosen in [*workloads, *loaders]:
-        quick, full = (
-            compose([TARGET, *chosen, f"scale={scale}"])[1] for scale in ("quick", "full")
-        )
+        values = values_by_scale([TARGET, *chosen])
+        quick, full = values["quick"], values["full"]
         assert quick["loader"] == full["loader"]
         differing = {
             key for key in quick["workload"] if quick["workload"][key] != full["workload"][key]

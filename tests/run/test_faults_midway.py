@@ -84,13 +84,12 @@ def the_sentence(folder: Path, process: subprocess.Popen[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("workload", ENDLESS)
 @pytest.mark.parametrize(
-    ("lose", "said"),
+    ("workload", "lose", "said"),
     [
-        (detach, "No such file or directory"),
-        (fail_all_access, "Input/output error"),
-        (make_read_only, "Read-only file system"),
+        *((workload, fail_all_access, "Input/output error") for workload in ENDLESS),
+        ("dlrm", detach, "No such file or directory"),
+        ("checkpoint", make_read_only, "Read-only file system"),
     ],
 )
 def test_a_lost_target_is_named_with_the_reason(
