@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from wattload.core.io import ByteCounter, Extent, IOKind, IOPlan, IOResult
 from wattload.core.storage.targets import Target
 from wattload.core.workload import LoaderConfig
-from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, aligned_buffer, direct_alignment, round_up
+from wattload.loaders.aligned_io import HUGE_PAGE_BYTES, aligned_buffer, direct_alignment
 from wattload.loaders.engine.engine import IOEngine
 
 
@@ -38,23 +38,19 @@ class ExtentReads:
         )
         self.path, self.close = self._engine.path, self._engine.close
 
-    def read(self, wanted: Sequence[tuple[int, Extent]], moved: ByteCounter) -> list[IOResult]:
+    def read(self, wanted: Sequence[tuple[int, Extent]], moved: ByteCounter) -> IOResult:
         """Read each extent to its offset in the memory; return when all are there.
 
         They are in flight together, as far as the queue takes them. An extent takes memory in whole
         units of O_DIRECT. Errors are those of ``Ticket.result``.
         """
-        tickets = []
-        for at, extent in wanted:
-            end = at + round_up(extent.length_bytes, self._unit_bytes)
-            ticket = self._engine.submit(
-                self._plan(extents=[extent]),
-                destination=self.memory[at:end],
-                moved=moved,
-                alignment_bytes=self._unit_bytes,
-            )
-            tickets.append(ticket)
-        return [ticket.result() for ticket in tickets]
+        extents, places = [extent for _, extent in wanted], [place for place, _ in wanted]
+        return self._engine.run(
+            self._plan(extents=extents, places=places),
+            destination=self.memory,
+            moved=moved,
+            alignment_bytes=self._unit_bytes,
+        )
 
     def repeat(self, extents: Sequence[Extent], seconds: float, moved: ByteCounter) -> IOResult:
         """Read extents in their order, again and again, with a full queue; keep nothing."""

@@ -192,13 +192,13 @@ def stream(
                 for expert, place in step
                 for at, extent in experts[expert].extents
             ]
-            if results := reads.read(wanted, moved):
-                arrived_bytes = sum(each.moved_bytes for each in results)
-                is_whole = arrived_bytes == sum(extent.length_bytes for _, extent in wanted)
-                count, read_bytes = count + is_whole * len(step), read_bytes + arrived_bytes
+            if wanted:
+                result = reads.read(wanted, moved)
+                is_whole = result.moved_bytes == sum(extent.length_bytes for _, extent in wanted)
+                count, read_bytes = count + is_whole * len(step), read_bytes + result.moved_bytes
                 if last_ns is not None:
-                    pauses_ns.append(min(each.start_ns for each in results) - last_ns)
-                last_ns = max(each.end_ns for each in results)
+                    pauses_ns.append(result.start_ns - last_ns)
+                last_ns = result.end_ns
             if compute_s:
                 computed_ns = time.monotonic_ns()
                 time.sleep(compute_s)

@@ -7,6 +7,7 @@ import re
 import struct
 from dataclasses import dataclass
 from itertools import accumulate, repeat
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ DESTINATION = 16
 NO_CHANGE = 32
 DEVICE = 64
 SAMPLE = 128
+PLACED = 256
 
 _WORDS = 1 << 64
 
@@ -110,7 +112,7 @@ def encode(
     each extent has its own stamp word.
     """
     nonce, word, first, unit_bytes = _stamp_words(plan)
-    words = repeat(word, len(plan.extents)) if plan.words is None else plan.words
+    words = plan.places or plan.words or repeat(word, len(plan.extents))
     numbers: dict[str, int] = {}
     extents = [
         EXTENT.pack(
@@ -150,6 +152,9 @@ def needed_bytes(plan: IOPlan, alignment_bytes: int) -> int:
     """Return the memory that a plan's blocks need in a row, the last one in whole units."""
     if plan.blocks is not None:
         return len(plan.blocks) * plan.block_bytes
+    if plan.places is not None:
+        ends = map(add, plan.places, (extent.length_bytes for extent in plan.extents))
+        return -(-max(ends, default=0) // alignment_bytes) * alignment_bytes
     count, last = 0, 0
     for extent in plan.extents:
         if extent.length_bytes:
@@ -247,6 +252,8 @@ def _flags(plan: IOPlan, *, direct: bool, has_destination: bool) -> int:
         flags |= CHECK if reads else STAMP
     if plan.sampled and flags & CHECK:
         flags |= SAMPLE
+    if plan.places is not None:
+        flags |= PLACED
     if plan.fsync and not reads:
         flags |= FSYNC
     if plan.device is not None:  # its node's times change with any write to it

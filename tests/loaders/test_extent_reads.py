@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.context import context_at
-from wattload.core.errors import DataError
+from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import Extent
 from wattload.loaders.direct.config import Config
 
@@ -23,9 +23,8 @@ def test_extents_are_read_to_their_places(tmp_path: Path) -> None:
     wanted = [(0, last), (6 * PAGE, Extent(path, 3 * PAGE, PAGE))]
     moved: list[int] = []
     reads = Config(block_bytes=2 * PAGE).extent_reads(8 * PAGE, target)
-    results = reads.read(wanted, moved.append)
-    assert [each.moved_bytes for each in results] == [each.length_bytes for _, each in wanted]
-    assert sum(moved) == sum(each.length_bytes for _, each in wanted)
+    result = reads.read(wanted, moved.append)
+    assert result.moved_bytes == sum(moved) == sum(each.length_bytes for _, each in wanted)
     memory = reads.memory
     assert np.array_equal(memory[: last.length_bytes], content[16 * PAGE :])
     assert np.array_equal(memory[6 * PAGE : 7 * PAGE], content[3 * PAGE : 4 * PAGE])
@@ -34,6 +33,9 @@ def test_extents_are_read_to_their_places(tmp_path: Path) -> None:
     again = reads.repeat([extent for _, extent in wanted], 0.02, moved.append)
     assert again.moved_bytes > 6 * PAGE
     assert np.array_equal(memory, kept)
+    for place, fault in ((4 * PAGE, "at least the plan's"), (512, "multiple of 4096")):
+        with pytest.raises(ConfigError, match=fault):
+            reads.read([(place, last)], moved.append)
     path.write_bytes(content[: 17 * PAGE].tobytes())
     with pytest.raises(DataError, match="truncated"):
         reads.read(wanted, moved.append)

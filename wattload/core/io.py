@@ -328,6 +328,7 @@ class IOPlan:
 
     With ``words`` each extent has its own stamp word, in [0, 2^64), in place of that of ``stamps``:
     extents prove themselves one by one, so other parts of a file that is read may change meanwhile.
+    With ``places`` each extent of a read without stamps goes to its own offset in the destination.
     ``sampled`` limits the comparison of stamps and sums to the first, the last, and one other block
     of each extent, which follows from ``seed`` and the extent's word.
     """
@@ -348,6 +349,7 @@ class IOPlan:
     device: DeviceIdentity | None = None
     blocks: NDArray[np.uint64] | None = None
     words: Sequence[int] | None = None
+    places: Sequence[int] | None = None
     sampled: bool = False
 
 

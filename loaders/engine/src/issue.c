@@ -53,7 +53,9 @@ static bool prepare(wl_poller *poller, wl_share *share, uint32_t index, uint64_t
     uint8_t *memory;
     if (plan->flags & WL_DESTINATION)
         memory = (uint8_t *)poller->engine->regions[plan->destination_region].base +
-                 plan->destination_offset + block.number * plan->block_bytes;
+                 plan->destination_offset +
+                 (plan->flags & WL_PLACED ? extent->word + block.offset - extent->offset
+                                          : block.number * plan->block_bytes);
     else
         memory = poller->slots + (size_t)index * poller->engine->block_bytes;
     wl_op *op = &poller->ops[index];

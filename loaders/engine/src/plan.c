@@ -17,7 +17,7 @@ enum { MAGIC = 0x31504c57, HEADER_BYTES = 136, FILE_BYTES = 16, EXTENT_BYTES = 3
 #define COUNT_LIMIT ((uint64_t)1 << 62)
 #define KNOWN_FLAGS \
     (WL_FSYNC | WL_DIRECT | WL_STAMP | WL_CHECK | WL_DESTINATION | WL_NO_CHANGE | WL_DEVICE | \
-     WL_SAMPLE)
+     WL_SAMPLE | WL_PLACED)
 
 #define REFUSE(...) wl_fail(error, WL_BAD_PLAN, NULL, WL_NOWHERE, __VA_ARGS__)
 
@@ -99,6 +99,8 @@ static int32_t check_modes(const wl_plan *plan, wl_error *error) {
     uint32_t misplaced = plan->kind == WL_READ ? (WL_FSYNC | WL_STAMP) : (WL_CHECK | WL_NO_CHANGE);
     if (!(plan->flags & WL_CHECK))
         misplaced |= WL_SAMPLE;
+    if (plan->kind != WL_READ || plan->flags & WL_CHECK || !(plan->flags & WL_DESTINATION))
+        misplaced |= WL_PLACED;
     if (plan->flags & misplaced)
         return REFUSE("flags 0x%x do not fit the kind of plan", plan->flags);
     return WL_OK;
@@ -182,6 +184,9 @@ static int32_t check_extent(const wl_plan *plan, const wl_extent *extent, wl_err
     if (extent->offset % align)
         return REFUSE("an extent's offset must be a multiple of %u, got %llu", align,
                       (unsigned long long)extent->offset);
+    if (plan->flags & WL_PLACED && (extent->word > OFFSET_LIMIT || extent->word % plan->align))
+        return REFUSE("an extent's place must be a multiple of %u, got %llu", plan->align,
+                      (unsigned long long)extent->word);
     if (plan->kind != WL_WRITE)
         return WL_OK;
     uint64_t file_end = plan->files[extent->file].end;
@@ -264,12 +269,17 @@ void wl_plan_free(wl_plan *plan) {
 }
 
 uint64_t wl_plan_span(const wl_plan *plan) {
-    if (plan->order == WL_LISTED) /* 2^32 x 2^30 at most */
+    if (plan->order == WL_LISTED && !(plan->flags & WL_PLACED)) /* 2^32 x 2^30 at most */
         return (uint64_t)plan->listed_count * plan->block_bytes;
     uint64_t span = 0;
     bool writes_stamps = plan->flags & WL_STAMP && plan->align < plan->stamp_unit;
     uint32_t unit = writes_stamps ? plan->stamp_unit : plan->align;
     for (uint32_t i = 0; i < plan->extent_count; i++) {
+        if (plan->flags & WL_PLACED) { /* 2^63 + 2^63 at most */
+            uint64_t end = plan->extents[i].word + wl_round_up(plan->extents[i].length, unit);
+            span = end > span ? end : span;
+            continue;
+        }
         uint64_t last = plan->extents[i + 1].first_block - 1;
         uint64_t tail = (plan->extents[i].length - 1) % plan->block_bytes + 1, end;
         if (__builtin_mul_overflow(last, (uint64_t)plan->block_bytes, &end) ||

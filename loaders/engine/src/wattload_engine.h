@@ -191,7 +191,7 @@ typedef struct {
  *     these four with WL_DEVICE, else 0
  * 136 files: u64 end (where a written file ends; 0 for reads), u32 offset of the path among the
  *     paths, u32 length of the path (no NUL in it)
- *     extents: u32 file, u32 reserved, u64 offset, u64 length, u64 stamp word
+ *     extents: u32 file, u32 reserved, u64 offset, u64 length, u64 stamp word or place
  *     listed blocks: u64 number, from the first block of the first extent on
  *     paths
  *
@@ -202,7 +202,8 @@ typedef struct {
  * whose end is unaligned, at the end of a file, is moved rounded up: a read may return less, and a
  * written file is cut to `end` afterwards. With WL_DESTINATION block i of the plan is moved to or
  * from destination + i x block length, and so is block i of a list; no slot is used, and the plan
- * must fit.
+ * must fit. With WL_PLACED too, of reads that are not compared, each extent has its own place: its
+ * block j is read to destination + word + j x block length.
  *
  * Reads do not update access times where the kernel permits it. A written file is created if it is
  * missing. With WL_OVERWRITE it must exist, and keeps its length if it is longer than the plan.
@@ -228,7 +229,8 @@ enum {
     WL_DESTINATION = 16,
     WL_NO_CHANGE = 32,   /* fail with WL_CHANGED if a read file changes meanwhile */
     WL_DEVICE = 64,      /* the one file is the block device that the header describes */
-    WL_SAMPLE = 128      /* WL_CHECK looks at three blocks of each extent; see wl_bad_samples */
+    WL_SAMPLE = 128,     /* WL_CHECK looks at three blocks of each extent; see wl_bad_samples */
+    WL_PLACED = 256      /* the word of each extent is its place, from the destination on */
 };
 
 WL_API uint32_t wl_abi(void);
