@@ -61,7 +61,7 @@ def facts(*runs: Run) -> dict[str, list[str]]:
         ({"drive_ceiling": None}, "limit unknown: no ceiling"),
         ({"seconds": 0.4, "drive_ceiling": 60e9, "copy_ceiling": 42e9, "device": GPU},
          "limited by the copy to the GPU, at 95.6 % of its ceiling"),
-        ({"temperature": "warm", "from_drive": 0.0}, "limited by the host: the page cache served"),
+        ({"temperature": "warm", "from_drive": 0.0}, "limited by memory: the page cache served"),
     ],
 )  # fmt: skip
 def test_a_load_says_what_limited_it(changes: dict[str, Any], text: str) -> None:
@@ -140,11 +140,14 @@ def test_loaders_are_compared_with_the_same_model_and_temperature_only() -> None
 
 def test_a_page_has_seconds_and_joules_of_a_load_cold_beside_warm() -> None:
     warm = {"temperature": "warm", "from_drive": 0.0, "seconds": 2.0}
-    runs = [*session(("direct", "torch"), 2), *session(("direct", "torch"), 2, **warm)]
+    loaders = ("direct", "torch", "mmap")
+    runs = [*session(loaders, 2), *session(loaders[1:], 2, **warm),
+            *session(loaders[:1], 2, **{**warm, "from_drive": 1.0})]  # fmt: skip
     text = render_page(runs).translate(SPACES)
     for words in ("s per load", "J per load", "loads of a cold model", "temperature warm",
                   "llama3.1-8b, 16.1 GB in 291 tensors, to host memory"):  # fmt: skip
         assert words in text
+    assert "not comparable" not in text
 
 
 def test_the_terminal_has_bytes_memory_and_the_limit() -> None:

@@ -55,17 +55,14 @@ def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
             text = f"limited by the {what}, at {percent(min(shares))} of its ceiling"
             return view.Limit(text, is_drive=what == "drive")
     if not all(map(_is_cold, runs)):
-        return view.Limit(f"limited by the host: {_served(runs[0]).from_memory or 'warm files'}")
+        served = view.Served.by_page_cache(runs[0], LOAD, "reads", directly=False).from_memory
+        return view.Limit(f"limited by {f'memory: {served}' if served else 'reads of warm files'}")
     shares = [figures.ceiling_share(run) or 0.0 for run in runs]
     if not 0 < max(shares) <= shapes.CEILING_ERROR:
         found = f"{percent(max(shares))} of a ceiling measured too low" * (max(shares) > 0)
         return view.Limit(f"limit unknown: {found or 'no ceiling'}")
     at = f"at {percent(min(shares))} of the drive's ceiling"
     return view.Limit(f"limited by the loader, {at}, {busy}")
-
-
-def _served(run: Run) -> view.Served:
-    return view.Served.by_page_cache(run, LOAD, "reads", directly=_is_cold(run))
 
 
 def _remarks(shown: Shown) -> Iterator[str]:
@@ -105,6 +102,7 @@ def _lines(run: Run) -> Mapping[str, str]:
     cell = {label: quantity(of(run), unit, 3) for _, label, of, unit, *_ in figures.COLUMNS}
     first, loads = cell["time to the first layer"], counted(len(run.facts.loads), "load")
     return {
+        "also": "",
         "load": f"first layer after {first}, last tensor after {cell['time of a load']}; {loads}",
         "a load": f"{cell['needed']} needed, {cell['read']} read, {cell['delivered']} delivered; "
         f"at most {cell['most memory']} of memory, {cell['cached afterwards']} of files cached",
@@ -143,9 +141,11 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
     def text(of: Callable[[Any], float | None], unit: Unit, arm: view.Arm[LoadFacts]) -> str:
         return quantity(arm.mean(of), unit, 3)
 
+    evidence = listed(shapes.unique(run.evidence(LOAD) for arm in arms for run in arm.runs))
+    evidence = evidence or "not measured"
     yield shapes.sheet("A load, of all ranks", arms, [arm.words for arm in arms],
                        [(name, partial(text, of, unit)) for name, of, unit in _FACTS],
-                       "Means of valid runs; energy in the window.")  # fmt: skip
+                       f"Means of valid runs. Energy in the window: {evidence}.")  # fmt: skip
     rows = [
         (arm.words, name, *(
             number(joules * starts / J_PER_WH, 3)
@@ -175,7 +175,6 @@ VIEW = view.View[LoadFacts](
     not_work=frozenset({"access", "source"}),
     limit=_limit,
     headroom=lambda run: [1 / share for share in [figures.copy_share(run)] if share],
-    served=_served,
     gpus=lambda run: run.facts.gpus,
     accelerators=lambda run: [run.facts.device] if run.facts.device else [],
     opening=_opening,
