@@ -21,6 +21,7 @@ from tests.native.plans import (
     LISTED,
     NO_CHANGE,
     OVERWRITE,
+    PLACED,
     PREALLOCATED,
     RANDOM,
     READ,
@@ -31,7 +32,7 @@ from tests.native.plans import (
 )
 from wattload.loaders.data.criteo_synthetic import SyntheticDay
 
-_READ_FLAGS = (0, DIRECT | CHECK, DIRECT | DESTINATION | NO_CHANGE)
+_READ_FLAGS = (0, DIRECT | CHECK, DIRECT | DESTINATION | NO_CHANGE, DESTINATION | PLACED)
 _WRITE_FLAGS = (0, DIRECT | STAMP | FSYNC, DESTINATION)
 
 
