@@ -103,7 +103,8 @@ def assert_last_rest_follows_the_job(record: RunRecord) -> None:
     inside = [
         window.name
         for window in record.windows
-        if window is not rest and window.end_ns > job_end_ns and window.start_ns < rest.end_ns
+        for start_ns, end_ns in window.intervals
+        if window is not rest and end_ns > job_end_ns and start_ns < rest.end_ns
     ]
     assert inside == []
     (idle_after,) = [window for window in record.windows if window.name == "idle_after"]
