@@ -9,7 +9,6 @@ from pathlib import Path
 from benchmarks.child import scratch
 from benchmarks.measure import Comparison, Figures, Row
 from benchmarks.wattload_run import Run, figures
-from wattload.results.model_load.facts import LOAD
 
 OURS = "direct"
 MODEL = ("workload.model=llama3.1-8b", "workload.layers=5", "workload.vocabulary_divisor=8")
@@ -46,7 +45,7 @@ def comparisons(target: Path) -> Iterator[Comparison]:
                     rate(name=f"load ÷ {other}", goal=goal),
                     _most(
                         name=f"load ÷ {other}, CPU",
-                        figure="cpu_s_per_byte",
+                        figure="load_cpu_s_per_byte",
                         unit="s/GB",
                         scale=1e9,
                         goal=CPU[other],
@@ -57,8 +56,6 @@ def comparisons(target: Path) -> Iterator[Comparison]:
 
 
 def _loads(run: Run) -> Figures:
-    record = run.record()
-    ranks = [rank for load in record.workload.facts["loads"] for rank in load["ranks"]]
-    cpu_s = sum(window.cpu_s for window in record.windows if window.name == LOAD)
-    loaded_bytes = sum(rank["delivered_bytes"] for rank in ranks)
-    return {**figures(record), "cpu_s_per_byte": cpu_s / loaded_bytes}
+    found = figures(run.record())
+    rate = found["load_delivered_bytes"] / found["load_s"]
+    return {**found, "delivered_bytes_per_s": rate}
