@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -49,7 +50,7 @@ class TorchTensors:
         mapped: bool = False,
         remarks: tuple[str, ...] = (),
     ) -> None:
-        """Import PyTorch, and create the context of the GPU.
+        """Import PyTorch and the package, and create the context of the GPU.
 
         Args:
             plan: what is needed.
@@ -60,6 +61,7 @@ class TorchTensors:
         """
         import torch
 
+        import_module("safetensors.torch" if mapped else package.replace("-", "_"))
         self._torch, self._plan, self._read, self._mapped = torch, plan, read, mapped
         self._held: dict[int, torch.Tensor] = {}
         self._path = DataPath(
@@ -82,6 +84,8 @@ class TorchTensors:
                 closing(self._read(plan.files)) as tensors,
             ):
                 for name, tensor in tensors:
+                    if not tensor.nbytes:
+                        continue  # the plan has no part of it
                     index = awaited.pop(name)
                     part = plan.parts[index]
                     with self._guarded(tensor, plan.files[part.file]):

@@ -103,7 +103,8 @@ class HostLoad:
         self, plan: LoadPlan, *, backend: str, block_bytes: int, depth: int, pollers: int
     ) -> None:
         self._plan, self._block_bytes, self._depth = plan, block_bytes, depth
-        self._align = max(map(direct_alignment, plan.files))
+        self._files = [path.resolve() for path in plan.files]  # links, in Hugging Face's cache
+        self._align = max(map(direct_alignment, self._files))
         self._layout = Layout(plan, block_bytes, self._align)
         self._slots = slots_of(depth, pollers)
         self._memory: Any  # an array, or a tensor of PyTorch
@@ -182,7 +183,7 @@ class HostLoad:
                 ticket.discard()
 
     def _submit(self, piece: Piece, slot: int, moved: ByteCounter) -> Ticket:
-        file, length = self._plan.files[piece.file], piece.end - piece.start
+        file, length = self._files[piece.file], piece.end - piece.start
         plan = IOPlan(
             kind=IOKind.READ,
             extents=[Extent(file, piece.start, length)],

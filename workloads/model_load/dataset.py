@@ -78,17 +78,14 @@ class Dataset:
 
         Raises:
             ConfigError: ``tp`` does not divide a dimension.
-            DataError: no tensor is an embedding or of layer 0.
+            DataError: no tensor is an embedding, or none is of layer 0.
         """
         stored = [tensor for tensor in self.tensors if tensor.size_bytes]
-        first = {
-            index
-            for index, tensor in enumerate(stored)
-            if models.is_embedding(tensor.name) or layer_of(tensor.name) == 0
-        }
-        if not first:
+        embeddings = {i for i, tensor in enumerate(stored) if models.is_embedding(tensor.name)}
+        layer = {i for i, tensor in enumerate(stored) if layer_of(tensor.name) == 0}
+        if not (embeddings and layer):
             raise DataError(
-                f"{self.origin} has neither an embedding (model.embed_tokens.weight) nor a layer 0 "
+                f"{self.origin} lacks an embedding (model.embed_tokens.weight) or a layer 0 "
                 "(model.layers.0.*) by the names of its tensors; choose the weights of a "
                 "transformer for workload.source"
             )
@@ -100,7 +97,7 @@ class Dataset:
         return LoadPlan(
             files=self.files,
             parts=tuple(parts),
-            first_layer=frozenset(first),
+            first_layer=frozenset(embeddings | layer),
             sliced=sliced,
             device=device,
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from wattload.core.errors import ConfigError
 from wattload.loaders.data.safetensors_files import StoredTensor, Tensor
 
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 _EMBEDDINGS = {"embed_tokens", "tok_embeddings", "wte"}
 _BY_ROWS = {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"} | _EMBEDDINGS
