@@ -133,7 +133,7 @@ def _repeats(subject: Subject, screen: FirstScreen) -> str:
         for group in subject.groups
     ]
     turns = all(len(own) == 1 and own.pop()[1] == "abba" for own in sessions)
-    order = ", alternating" if turns and subject.compares else ""
+    order = ", alternating" if turns and len(subject.arms) > 1 else ""
     swept = {len(of) for of in places if len(of) > 1}
     at = f" at each of {_range(swept, 'point')}" if swept else ""
     return f"{_range(counts, 'run')}{' each' if several else ''}{at}{order}"
@@ -234,17 +234,16 @@ def _ratios(row: VerdictRow) -> str:
     if len(row.ranking) > len(LETTERS):
         return ""
     letters = {bar.arm: bar.letter for bar in row.rates.bars}
-    texts = [
-        (f"{ratio}{TIMES} ({ends})", letters[arm])
-        for arm, _, ratio, ends in speed_ratios(row)
-        if ends
-    ]
-    if not texts:
+    known = [each for each in speed_ratios(row) if each[-1]]
+    if not known:
         return ""
+    texts = [(f"{ratio}{TIMES} ({ends})", letters[arm]) for arm, _, ratio, ends in known]
     (first, arm), *others = texts
     rest = "".join(f", {ratio} as {other}" for ratio, other in others)
     hold = f"95{UNIT_SPACE}% CI{'s hold together' if others else ''}"
-    return f"{letters[row.ranking[0]]} is {first} as fast as {arm}{rest}; {hold}"
+    pairs = {each.pairs for _, each, _, _ in known}
+    of = f", {_range(pairs, 'pair')}{' each' if others else ''}" if all(pairs) else ""
+    return f"{letters[row.ranking[0]]} is {first} as fast as {arm}{rest}; {hold}{of}"
 
 
 def _ceilings(bars: Bars) -> str:

@@ -19,6 +19,7 @@ from wattload.reports.runs.energy import (
     has_doubted_meter,
     scope_energy_j,
 )
+from wattload.reports.runs.load import Run
 from wattload.reports.runs.phases import counted_phases, leading, timed_parts
 from wattload.reports.stats.comparison import Row, compare, compares_work
 from wattload.reports.stats.conditions import (
@@ -30,6 +31,7 @@ from wattload.reports.stats.conditions import (
 from wattload.reports.stats.effects import Effect, effect
 from wattload.reports.stats.figures import FOR_WORK, IN_WINDOW, PER_BYTE, per_joule, uncertainty_of
 from wattload.reports.stats.intervals import CONFIDENCE, Demand
+from wattload.reports.stats.pairs import value_pairs
 from wattload.reports.stats.subject import LETTERS, Group, Subject
 from wattload.reports.stats.sweeps import Point, points
 from wattload.results.labels import ACTIVITIES, label
@@ -59,6 +61,7 @@ class Mark:
     """One valid run's figure, and whether the mean of its arm includes it."""
 
     value: float
+    run: Run
     in_mean: bool = True
 
 
@@ -491,19 +494,24 @@ def effects_to_best(bars: Bars, ranking: Sequence[str]) -> Mapping[str, Effect]:
 
     The best arm is known only from the runs, so any of the k (k - 1) / 2 pairs of k arms may be
     the one that is read. Their intervals hold together in 95 % of cases: each has the confidence
-    1 - 0.05 / pairs (Bonferroni), of single runs by Welch.
+    1 - 0.05 / pairs (Bonferroni), of the blocks of alternating runs, or else by Welch.
 
     Args:
         bars: those of a figure.
         ranking: the arms from the best to the worst; without them there is no ratio.
     """
-    runs = {bar.arm: [mark.value for mark in bar.marks if mark.in_mean] for bar in bars.bars}
-    demand = Demand(1 - (1 - CONFIDENCE) / max(math.comb(len(ranking), 2), 1), 1.0, len(ranking))
-    return {
-        arm: replace(each, demand=demand)
-        for arm in ranking[1:]
-        if (each := effect(runs[ranking[0]], runs[arm])) is not None
+    runs = {
+        bar.arm: [(mark.run, mark.value) for mark in bar.marks if mark.in_mean] for bar in bars.bars
     }
+    values = {arm: [value for _, value in own] for arm, own in runs.items()}
+    demand = Demand(1 - (1 - CONFIDENCE) / max(math.comb(len(ranking), 2), 1), 1.0, len(ranking))
+    found = {}
+    for arm in ranking[1:]:
+        pairing = value_pairs(runs[ranking[0]], runs[arm])
+        each = effect(values[ranking[0]], values[arm], pairing=pairing)
+        if each is not None:
+            found[arm] = replace(each, demand=demand)
+    return found
 
 
 def _ceilings(
@@ -524,6 +532,7 @@ def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float])
     spread, centre = row.spreads.get(arm), row.centres.get(arm)
     if centre is None and spread is not None:
         centre = spread.median
+    runs = {run.id: run for run in point.group.arms[arm]}
     lowers = [each.lower for each in figures if each.lower is not None]
     uppers = [each.upper for each in figures if each.upper is not None]
     return Bar(
@@ -531,7 +540,9 @@ def _bar(point: ShownPoint, row: Row, arm: str, shown: Callable[[float], float])
         letter=point.letter(arm),
         value=None if centre is None else shown(centre),
         marks=tuple(
-            Mark(shown(each.value), each.in_mean) for each in figures if each.value is not None
+            Mark(shown(each.value), runs[each.run], each.in_mean)
+            for each in figures
+            if each.value is not None
         ),
         run_count=len(point.compared.arms.get(arm, ())),
         lower=shown(min(lowers)) if lowers else None,
@@ -552,7 +563,7 @@ def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:
     for scope, name in OTHER_SCOPES.items():
         marks = {
             arm: [
-                shown
+                Mark(shown, run)
                 for run in point.compared.arms.get(arm, ())
                 if (shown := _device_energy(point, run.record, scope, scale)) is not None
             ]
@@ -563,8 +574,8 @@ def device_bars(point: ShownPoint, scale: Scale) -> Iterator[Bars]:
                 Bar(
                     arm=arm,
                     letter=point.letter(arm),
-                    value=mean_of_known(own),
-                    marks=tuple(map(Mark, own)),
+                    value=mean_of_known(mark.value for mark in own),
+                    marks=tuple(own),
                     run_count=len(own),
                 )
                 for arm, own in marks.items()

@@ -34,7 +34,7 @@ Valued = Sequence[tuple[Run, float]]
 
 
 class Turn(NamedTuple):
-    """What the two runs of a pair have in common."""
+    """What the runs of a block have in common."""
 
     session_id: str
     block: int
@@ -79,29 +79,21 @@ def _took_turns(a: Valued, b: Valued) -> bool:
 
 
 def _gap_s(one: RunRecord, other: RunRecord) -> float:
-    """Return the seconds between two runs, without the time spent waiting for drives to cool.
+    """Return the seconds between two runs of a block, without cooling and runs of other arms.
 
-    The second run records the gap; otherwise it is computed from the start and end times.
+    The later runs record them; otherwise they are computed from the start and end times.
     """
-    recorded_s = [
-        record.comparison.pair_gap_s - _waited_s(record)
-        for record in (one, other)
-        if record.comparison.pair_gap_s is not None
-    ]
-    if recorded_s:
-        return max(recorded_s)
+    places = one.comparison, other.comparison
+    if any(place.pair_gap_s is not None for place in places):
+        return abs(places[0].idle_s - places[1].idle_s)
     first, second = sorted((one, other), key=_began)
     ended = datetime.fromisoformat(first.finished_utc or first.started_utc)
-    return (_began(second) - ended).total_seconds() - _waited_s(second)
+    start = second.comparison.start
+    return (_began(second) - ended).total_seconds() - (start.waited_s if start else 0.0)
 
 
 def _began(record: RunRecord) -> datetime:
     return datetime.fromisoformat(record.started_utc)
-
-
-def _waited_s(record: RunRecord) -> float:
-    start = record.comparison.start
-    return start.waited_s if start is not None else 0.0
 
 
 def began_s(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> Began:

@@ -11,7 +11,7 @@ from wattload.reports.runs.load import Run
 from wattload.reports.sanitize import shortened
 from wattload.reports.stats.answers import Answer
 from wattload.reports.stats.bars import Bar, activity
-from wattload.reports.stats.effects import first_arm
+from wattload.reports.stats.effects import MINIMUM_PAIRS, first_arm
 from wattload.reports.stats.pairs import began_s
 from wattload.reports.stats.subject import LETTERS, Subject
 from wattload.reports.stats.summary import (
@@ -300,7 +300,11 @@ def _ranked(row: VerdictRow, *, has_figures: bool) -> str:
     figures = f" ({figures})" if figures else ""
     if any(first_arm(*began_s(records[best], records[arm])) for arm in others):
         return f"no verdict on arms whose runs did not alternate{figures}"
-    ahead = {arm: ratio for arm, each, ratio, _ in speed_ratios(row) if each.differs}
+    ratios = [*speed_ratios(row)]
+    short = [_name(row, arm) for arm, each, _, _ in ratios if not each.enough]
+    if ratios and len(short) == len(ratios):
+        return f"{_TOO_FEW}: {MINIMUM_PAIRS} alternating pairs needed{figures}"
+    ahead = {arm: ratio for arm, each, ratio, _ in ratios if each.differs}
     if not ahead:
         return f"no difference in speed shown{figures}"
     than = [
@@ -309,10 +313,13 @@ def _ranked(row: VerdictRow, *, has_figures: bool) -> str:
     ]
     if len(ahead) > _NAMED_MAX:
         than.append(f"faster than {counted(len(ahead) - _NAMED_MAX, 'more arm')}")
-    level = _some([_name(row, arm) for arm in others if arm not in ahead])
+    level = _some(
+        [_name(row, arm) for arm, each, _, _ in ratios if each.enough and arm not in ahead]
+    )
     return (
         f"{_name(row, best)} is {listed(than)}, with {bars[0].text}{UNIT_SPACE}{row.rates.title}"
         f"{f', no difference from {level} shown' if level else ''}"
+        f"{f', too few runs to compare {_some(short)}' if short else ''}"
     )
 
 

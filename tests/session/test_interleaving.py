@@ -31,6 +31,7 @@ from wattload.session.schedule import Point, SessionJournal
 
 BASE = ("workload=null", "scale=demo")
 TWO = "target.path=/mnt/a,/mnt/b"
+FOUR = "target.path=/mnt/a,/mnt/b,/mnt/c,/mnt/d"
 
 
 def turns_of(*overrides: str, multirun: bool = True) -> tuple[Turn, ...]:
@@ -49,12 +50,19 @@ def test_arms_take_turns_as_abba_after_a_warm_up_of_each() -> None:
     assert [turn.block for turn in turns] == [-1, -1, 0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_a_linear_drift_weighs_equally_on_both_arms() -> None:
-    turns = turns_of(TWO, "interleave=abba", "repeat=6")
+def test_more_arms_take_turns_in_order_and_in_reverse() -> None:
+    turns = turns_of(FOUR, "interleave=abba", "repeat=4")
+    assert order_of(turns) == "a b c d A B C D D C B A A B C D D C B A"
+    assert [turn.block for turn in turns[4:]] == [place // 4 for place in range(16)]
+
+
+@pytest.mark.parametrize("swept", [TWO, FOUR])
+def test_a_linear_drift_weighs_equally_on_all_arms(swept: str) -> None:
+    turns = turns_of(swept, "interleave=abba", "repeat=6")
     places: Counter[str] = Counter()
     for place, turn in enumerate(turns):
         places[turn.arm] += 0 if turn.is_warm_up else place
-    assert places["a"] == places["b"]
+    assert len(set(places.values())) == 1
 
 
 def test_every_block_is_one_run_of_each_arm_equal_in_all_else() -> None:
@@ -107,6 +115,8 @@ def test_one_setting_against_itself_has_two_halves_and_one_warm_up() -> None:
         (["power.state=0,1", TWO, "interleave_by=power.state"], {"PS0", "PS1"}),
         (["power.state=1,0", TWO, "interleave_by=[target.path,power.state]"], {"a-PS1", "b-PS0"}),
         ([TWO, "label=old,new"], {"old", "new"}),
+        (["power.state=0,1,2"], {"PS0", "PS1", "PS2"}),
+        ([FOUR, "label=w,x,y,z"], {"w", "x", "y", "z"}),
     ],
 )
 def test_arms_are_the_values_of_what_is_compared(swept: list[str], arms: set[str]) -> None:
@@ -133,19 +143,19 @@ def test_an_arm_is_without_a_setting_that_only_the_other_has() -> None:
         ([TWO, "repeat=3"], "even number of runs of each arm, got repeat=3"),
         ([TWO], "got repeat=1; use repeat=2 to try it out, at least repeat=6"),
         (["repeat=2"], "no key is swept; e.g. wattload run -m target.path=/mnt/a,/mnt/b"),
-        (["power.state=0,1,2", "repeat=2"], r"two different values, got power\.state=0,1,2"),
-        (["power.state=1,1", "repeat=2"], "two different values"),
+        (["power.state=1,0,1", "repeat=2"], r"different values, got power\.state=1,0,1; give each"),
+        ([FOUR, "label=w,x", "repeat=2"], r"there are 4 of target\.path and 2 of label; give as"),
         ([TWO, "loader=direct,torch", "repeat=2"], r"choose one, e.g. interleave_by=target\.path"),
         (["seed=1,2", "accelerator.count=1,2", "repeat=2"], "choose one, e.g. interleave_by=seed"),
         ([TWO, "interleave_by=seed", "repeat=2"], r"names seed, which is not swept"),
-        ([TWO, "label=mine", "repeat=2"], "label gives both arms the same name"),
+        ([TWO, "label=mine", "repeat=2"], "label gives all arms the same name"),
         (["label=a,b", "repeat=2"], "use interleave=aa for that"),
         ([TWO, "repeat=2,4"], "repeat applies to a whole session"),
         ([TWO, "repeat=2", "start_wait_max_s=1,2"], "start_wait_max_s applies to a whole session"),
         ([TWO, "repeat=2", "workload=unet3d", "sweep=accelerators"], "use sweep=none"),
     ],
 )
-def test_what_makes_no_two_arms_is_refused_in_one_sentence(overrides: list[str], why: str) -> None:
+def test_what_makes_no_arms_is_refused_in_one_sentence(overrides: list[str], why: str) -> None:
     target = [] if TWO in overrides else ["target.path=/mnt/a"]
     with pytest.raises(ConfigError, match=why):
         turns_of(*target, *overrides, "interleave=abba")
@@ -157,8 +167,8 @@ def test_one_folder_written_in_two_ways_is_no_two_arms(tmp_path: Path, other: st
     folder.mkdir()
     (tmp_path / "link").symlink_to(folder)
     paths = f"target.path={folder},{other.format(folder, tmp_path)}"
-    with pytest.raises(ConfigError, match="are the same folder; give two"):
-        turns_of(paths, "interleave=abba", "repeat=2")
+    with pytest.raises(ConfigError, match="are the same folder; give each folder once"):
+        turns_of(paths.replace("=", "=/mnt/none,", 1), "interleave=abba", "repeat=2")
     with pytest.raises(ConfigError, match="are the same folder"):
         turns_of("target.path=/mnt/none/a,/mnt/none/a/", "interleave=abba", "repeat=2")
 
@@ -297,6 +307,29 @@ def test_every_run_reports_where_it_stands(bench: Bench) -> None:
     }
     (session_id,) = {each.session_id for each in bench.made}
     assert session_id
+
+
+def test_runs_of_a_block_record_its_pauses_without_the_runs_between(bench: Bench) -> None:
+    """Written-down runs end at a fixed time long ago: each pause is the same time up to now."""
+    there = bench.folder.parent
+    (there / "c").mkdir()
+    bench.stop_before = 5
+    workload, targets, *rest = command(bench, "repeat=2")
+    three = [workload, f"{targets},{there / 'c'}", *rest]
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_all(three, multirun=True, reporter=bench.reporter)
+    bench.made.clear()
+    bench.stop_before = None
+    loop.run_all(three, multirun=True, reporter=bench.reporter)
+    assert bench.order() == "a b c C C B A"
+    gaps = [record.comparison.pair_gap_s for record in map(read_record, bench.written)]
+    block = [gaps[3], gaps[4], gaps[8]]
+    assert block[0] is None
+    assert block[1] is not None
+    assert block[2] == pytest.approx(2 * block[1], rel=1e-3)
+    assert any(
+        "a, b and c alternate in forward and reverse" in each for each in bench.reporter.notes
+    )
 
 
 @pytest.mark.parametrize(("repeat", "is_called"), [(2, False), (4, False), (6, True), (8, True)])

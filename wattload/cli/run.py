@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--multirun",
         action="store_true",
         help="sweep: a,b,c, range(1,9), choice(a,b) or glob(d*) in a value runs it once with each; "
-        "repeat=8 interleave=abba compares two",
+        "repeat=8 interleave=abba compares them in turns",
     )
     parser.add_argument(
         "--cfg",

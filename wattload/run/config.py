@@ -195,7 +195,7 @@ class RunConfig:
     )
     interleave: str = setting(
         MISSING,
-        "Order of two arms: abba alternates them; aa compares one setting with itself.",
+        "Order of arms: abba alternates two or more; aa compares one setting with itself.",
         choices=INTERLEAVES,
     )
     interleave_by: Any = setting(

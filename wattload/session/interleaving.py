@@ -1,7 +1,7 @@
-"""Interleaved sessions: which runs two arms make, in which order, and when drives are cool enough.
+"""Interleaved sessions: which runs the arms make, in which order, and when drives are cool enough.
 
-The order is ABBA ABBA, so that a linear drift over time affects both arms equally; in AB AB it does
-not. Each pair of neighbours, AB or BA, is a block.
+The order is ABBA ABBA, or ABCCBA ABCCBA of three arms, so that a linear drift over time affects all
+arms equally; in AB AB it does not. Each half, ABC or CBA, is a block.
 
 The first compared run of a session sets each drive's reference temperature. Later runs wait until
 the drive is at most ``ALLOWED_K`` warmer. They do not wait for a colder drive: rest won't warm it.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 
 from wattload.core.errors import ConfigError
@@ -29,7 +30,7 @@ from wattload.core.storage.controllers import controller_state, controllers_unde
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots
 from wattload.core.units import NS_PER_S
-from wattload.results.quantity import counted
+from wattload.results.quantity import counted, listed
 from wattload.run.compose import compose
 from wattload.run.config import RunConfig, TargetConfig, override_of, plain_text
 from wattload.run.process import ProcessContext
@@ -54,9 +55,9 @@ SESSION_KEYS = ("interleave", "interleave_by", "start_wait_max_s", "repeat", "ru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One run of a session: its overrides, its arm, its pair, and its point of the sweep.
+    """One run of a session: its overrides, its arm, its block, and its point of the sweep.
 
-    ``block`` counts pairs over all points; warm-ups have ``WARM_UP_BLOCK``.
+    ``block`` counts over all points; warm-ups have ``WARM_UP_BLOCK``.
     """
 
     overrides: tuple[str, ...]
@@ -87,7 +88,7 @@ def plan_turns(axes: Sequence[Axis], config: RunConfig) -> tuple[Turn, ...]:
         config: the configuration of the first combination of values.
 
     Raises:
-        ConfigError: the count is odd, or the swept keys do not define two arms.
+        ConfigError: the count is odd, or the swept keys do not define arms.
     """
     _check_settings(axes, config)
     by = [] if config.interleave == "aa" else _arm_axes(axes, config.interleave_by)
@@ -110,7 +111,7 @@ def plan_turns(axes: Sequence[Axis], config: RunConfig) -> tuple[Turn, ...]:
 def _round(
     sides: Sequence[tuple[str, tuple[str, ...]]], number: int, point: int, *, is_first: bool
 ) -> Iterator[Turn]:
-    """Yield ABBA, two blocks; before a point's first, also a warm-up of each setting."""
+    """Yield ABBA or ABCCBA, two blocks; before a point's first, also a warm-up of each setting."""
     if is_first:
         names: dict[tuple[str, ...], str] = {}
         for name, overrides in sides:
@@ -134,7 +135,7 @@ def _check_settings(axes: Sequence[Axis], config: RunConfig) -> None:
             raise ConfigError(
                 f"{key} applies to a whole session and can't be swept; give it one value"
             )
-    if config.repeat % ARMS:
+    if config.repeat % 2:
         from wattload.reports.stats.effects import MINIMUM_PAIRS
 
         raise ConfigError(
@@ -146,16 +147,16 @@ def _check_settings(axes: Sequence[Axis], config: RunConfig) -> None:
     if config.interleave == "aa" and swept:
         raise ConfigError(
             f"interleave=aa compares one setting with itself, but {', '.join(swept)} is swept; "
-            "give it one value, or compare two values with interleave=abba"
+            "give it one value, or compare its values with interleave=abba"
         )
 
 
 def _arm_axes(axes: Sequence[Axis], named: str | Sequence[str] | None) -> list[Axis]:
-    """Return the axes whose first values are one arm and whose second values are the other."""
+    """Return the axes whose first values are one arm, whose second values the next, and so on."""
     swept = {axis.key: axis for axis in axes if axis.is_swept}
     if not swept:
         raise ConfigError(
-            "interleave=abba compares two values of a swept key, but no key is swept; e.g. "
+            "interleave=abba compares the values of a swept key, but no key is swept; e.g. "
             "wattload run -m target.path=/mnt/a,/mnt/b; interleave=aa compares one setting with "
             "itself"
         )
@@ -179,7 +180,13 @@ def _arm_axes(axes: Sequence[Axis], named: str | Sequence[str] | None) -> list[A
         )
     if any(axis.key == "label" and not axis.is_swept for axis in axes):
         raise ConfigError(
-            "label gives both arms the same name; leave it out, or name each arm: label=old,new"
+            "label gives all arms the same name; leave it out, or name each arm: label=old,new"
+        )
+    if len({len(swept[key].texts) for key in keys}) > 1:
+        counts = listed([f"{len(swept[key].texts)} of {key}" for key in keys])
+        raise ConfigError(
+            f"each arm needs one value of {listed(keys)}, but there are {counts}; give as many of "
+            "each"
         )
     return [swept[key] for key in dict.fromkeys(keys)]
 
@@ -190,7 +197,7 @@ def _compared_keys(swept: dict[str, Axis]) -> list[str]:
     compared = [key for key in others if makes_arms(swept[key])] or others
     if len(compared) > 1:
         raise ConfigError(
-            f"interleave=abba compares two values of one key, but {', '.join(others)} are swept; "
+            f"interleave=abba compares the values of one key, but {', '.join(others)} are swept; "
             f"choose one, e.g. interleave_by={compared[0]}, or pair their values with "
             f"interleave_by=[{','.join(compared[:2])}]: first with first and second with second"
         )
@@ -198,17 +205,20 @@ def _compared_keys(swept: dict[str, Axis]) -> list[str]:
 
 
 def _check_values(axis: Axis) -> None:
-    if len(axis.texts) != ARMS or len(set(axis.texts)) != ARMS:
+    if len(set(axis.texts)) < len(axis.texts):
         raise ConfigError(
-            f"interleave=abba compares two different values, got {axis.key}="
-            f"{','.join(axis.values)}; give two, or use interleave=none, which allows any number"
+            f"interleave=abba compares different values, got {axis.key}={','.join(axis.values)}; "
+            "give each value once"
         )
-    if axis.key == "target.path" and _same_folders(*map(_folders, axis.texts)):
-        raise ConfigError(
-            "interleave=abba compares two different values, but both of target.path="
-            f"{','.join(axis.values)} are the same folder; give two folders, or use interleave=aa "
-            "to compare one setting with itself"
-        )
+    if axis.key != "target.path":
+        return
+    for one, other in combinations(zip(axis.values, map(_folders, axis.texts), strict=True), 2):
+        if _same_folders(one[1], other[1]):
+            raise ConfigError(
+                f"interleave=abba compares different folders, but {one[0]} and {other[0]} of "
+                "target.path are the same folder; give each folder once, or use interleave=aa to "
+                "compare one setting with itself"
+            )
 
 
 def _folders(text: str) -> tuple[Path, ...]:
@@ -228,15 +238,14 @@ def _same_folders(one: Sequence[Path], other: Sequence[Path]) -> bool:
 
 
 def _arms(by: Sequence[Axis]) -> list[Arm]:
-    """Return both arms, named by the swept labels or else by their values."""
+    """Return the arms, named by the swept labels or else by their values."""
     named = [axis for axis in by if axis.key == "label"]
     if named:
         return [
             Arm(name=plain_text(value), texts=tuple(axis.texts[side] for axis in by))
             for side, value in enumerate(named[0].values)
         ]
-    names = axis_names(by)
-    labels = ["-".join(of_axis[side] for of_axis in names) for side in range(ARMS)]
+    labels = ["-".join(names) for names in zip(*axis_names(by), strict=True)]
     return [
         Arm(name=label, texts=(*(axis.texts[side] for axis in by), override_of("label", label)))
         for side, label in enumerate(labels)
@@ -250,14 +259,15 @@ def announcement(turns: Sequence[Turn], repeat: int) -> str:
     warm_ups = f"{count} warm-ups that are" if count > 1 else "a warm-up that is"
     points = len({turn.point for turn in turns})
     at = f" at each of {points} points" if points > 1 else ""
+    order = "ABBA order" if len(names) == ARMS else "forward and reverse order"
     return (
-        f"{names[0]} and {names[1]} alternate in ABBA order: {repeat} runs of each{at}, after "
-        f"{warm_ups} recorded but not compared"
+        f"{listed(names)} alternate in {order}: {repeat} runs of each{at}, after {warm_ups} "
+        "recorded but not compared"
     )
 
 
 class Interleaving(Schedule):
-    """The turns of two arms; rank 0 keeps the journal and the drives' reference temperatures."""
+    """The turns of the arms; rank 0 keeps the journal and the drives' reference temperatures."""
 
     journal: SessionJournal
 
@@ -277,7 +287,7 @@ class Interleaving(Schedule):
             reporter: receives the outcome of each run.
 
         Raises:
-            ConfigError: the overrides do not define two arms.
+            ConfigError: the overrides do not define arms.
         """
         self._first = first
         self._command = command
@@ -305,25 +315,27 @@ class Interleaving(Schedule):
         # Settings, drives and code identify the session; repeat only makes it longer.
         given = [text for axis in axes if axis.key != "repeat" for text in axis.texts]
         self.journal = SessionJournal.of_session(Path(first.runs), [*given, *sorted(keys.values())])
-        self._finished: dict[tuple[int, str], datetime] = {}
+        self._last: dict[int, RunRecord] = {}
 
     @property
     def outlook(self) -> Outlook:
         from wattload.reports.stats.effects import MINIMUM_PAIRS
 
         pairs = self._first.repeat
+        arms = {turn.arm for turn in self._turns}
+        of = " of the fastest arm with each other one" if len(arms) > ARMS else ""
         if self._first.interleave == "aa":
             words = f"{counted(pairs, 'pair')} of one setting with itself, which measures the noise"
             return Outlook(can_decide=False, words=words)
         if pairs < MINIMUM_PAIRS:
             # If all of n pairs favour one arm, a two-sided sign-flip test gives p = 2 / 2**n.
             words = (
-                f"{pairs} pairs can't show a difference: that takes at least {MINIMUM_PAIRS} "
+                f"{pairs} pairs{of} can't show a difference: that takes at least {MINIMUM_PAIRS} "
                 f"(p = {2 / 2**MINIMUM_PAIRS:.3f}), and {PUBLISHED_PAIRS} for publication"
             )
             return Outlook(can_decide=False, words=words)
         more = "" if pairs >= PUBLISHED_PAIRS else f"; {PUBLISHED_PAIRS} for publication"
-        return Outlook(can_decide=True, words=f"{pairs} pairs{more}")
+        return Outlook(can_decide=True, words=f"{pairs} pairs{of}{more}")
 
     def left(self, done: Mapping[str, Path]) -> Sequence[Point]:
         """Return the turns to take.
@@ -356,16 +368,11 @@ class Interleaving(Schedule):
         process.note(announcement(self._turns, self._first.repeat))
         if not self.outlook.can_decide:
             process.note(self.outlook.words)
-        pairs = [
-            (turn, point)
-            for turn, point in zip(self._turns, self.planned, strict=True)
-            if not turn.is_warm_up
-        ]
-        finished = [(turn, done[point.key]) for turn, point in pairs if point.key in done]
-        for turn, folder in finished:
-            record = read_record(folder)
-            self._cooldown.recall(record)
-            self._note_end(turn, record)
+        for turn, point in zip(self._turns, self.planned, strict=True):
+            if point.key in done and not turn.is_warm_up:
+                record = read_record(done[point.key])
+                self._cooldown.recall(record)
+                self._note_end(record)
 
     def steps(self) -> Iterator[Step]:
         """Yield the turns that are left, each once its drives are cool enough."""
@@ -393,21 +400,24 @@ class Interleaving(Schedule):
             yield step
             if step.folder is not None:
                 self._reporter.run_finished(step.folder)
-                self._note_end(turn, read_record(step.folder))
+                self._note_end(read_record(step.folder))
 
-    def _note_end(self, turn: Turn, record: RunRecord) -> None:
-        if record.finished_utc is not None:
-            ended = datetime.fromisoformat(record.finished_utc)
-            self._finished[turn.block, turn.arm] = ended
+    def _note_end(self, record: RunRecord) -> None:
+        """Keep the run of its block that ended last."""
+        last = self._last.setdefault(record.comparison.block, record)
+        if _ended(record) > _ended(last):
+            self._last[record.comparison.block] = record
 
     def _pair_gap_s(self, turn: Turn) -> float | None:
-        """Return the seconds since the pair's other run ended, ``None`` if it is not done."""
-        ended = [
-            when
-            for (block, arm), when in self._finished.items()
-            if block == turn.block and arm != turn.arm and not turn.is_warm_up
-        ]
-        return (datetime.now(UTC) - ended[0]).total_seconds() if ended else None
+        """Return the time of the block without a run so far, ``None`` before its first run."""
+        last = self._last.get(turn.block)
+        if last is None or turn.is_warm_up:
+            return None
+        return last.comparison.idle_s + (datetime.now(UTC) - _ended(last)).total_seconds()
+
+
+def _ended(record: RunRecord) -> datetime:
+    return datetime.fromisoformat(record.finished_utc or record.started_utc)
 
 
 ALLOWED_K = 3.0

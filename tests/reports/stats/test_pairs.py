@@ -141,6 +141,18 @@ def apart(runs: Sequence[Run], gap_s: float, waited_s: float = 0.0) -> list[Run]
     ]
 
 
+def test_only_an_interruption_between_them_parts_two_runs_of_a_block_of_three() -> None:
+    """B waits for cooling; C begins after an interruption, and hours after the end of A."""
+    a = turn("A", 0, 1e9)
+    (b,) = apart([turn("B", 0, 1e9, order=1)], 830.0, 800.0)
+    late = turn("C", 0, 1e9, order=5000)
+    for pause_s, of_a, of_b in ((30.0, 1, 1), (580.0, 0, 1), (700.0, 0, 0)):
+        (c,) = apart([late], 30.0 + pause_s)
+        assert len(value_pairs([(a, 1.0)], [(c, 1.0)]).pairs) == of_a
+        assert len(value_pairs([(b, 1.0)], [(c, 1.0)]).pairs) == of_b
+    assert len(value_pairs([(a, 1.0)], [(b, 1.0)]).pairs) == 1
+
+
 @pytest.mark.parametrize(
     ("gap_s", "waited_s", "pairs"),
     [(600.0, 0.0, 6), (600.1, 0.0, 0), (1400.0, 800.0, 6), (604800.0, 900.0, 0)],

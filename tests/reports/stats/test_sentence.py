@@ -237,7 +237,7 @@ def test_the_row_of_three_arms_has_the_ratios_of_the_sentence(*, is_time: bool) 
     if is_time:
         own = pairs_of_loaders(count=8)
         direct = [
-            gnn_run(name=f"c{at}", loader="direct", repeat=at, seed=at + 1) for at in range(8)
+            gnn_run(name=f"c{at}", loader="direct", repeat=2 * at, seed=at + 1) for at in range(8)
         ]
         runs = [*own, *direct]
     subject = make_subject(runs, "loader" if is_time else "label")
@@ -249,6 +249,27 @@ def test_the_row_of_three_arms_has_the_ratios_of_the_sentence(*, is_time: bool) 
     for text, *ends in re.findall("([0-9.]+)\u00d7 \\(([0-9.]+) to ([0-9.]+)\\)", note):
         low, high = map(float, ends)
         assert 1 < low <= float(text) <= high
+
+
+def test_arms_that_alternate_are_compared_block_by_block() -> None:
+    shares = {"A": 1, "B": 0.9, "C": 0.95, "D": 0.995}
+    rates = {
+        arm: [
+            1e9 * share * (1 + 0.2 * (block % 3) + 0.001 * (block * place % 5))
+            for block in range(6)
+        ]
+        for place, (arm, share) in enumerate(shares.items())
+    }
+    assert re.search(
+        "A is .* as fast as C and .* as fast as B, .*from D shown", said(session(rates))
+    )
+    assert "no difference in speed shown" in said(session(rates, interleave="none"))
+    four = session({arm: of[:5] for arm, of in rates.items()})
+    assert "too few runs to show a difference: 6 alternating pairs needed" in said(four)
+    subject = make_subject(session(rates), "label")
+    assert "hold together, 6 pairs each" in blocks_text(
+        first_section(subject, first_screen(subject))
+    )
 
 
 def test_two_of_three_arms_are_compared_as_three_are() -> None:
@@ -282,7 +303,8 @@ def test_of_many_arms_the_first_are_named() -> None:
     assert said(runs).count("arm ") == 4
     assert "(1 run each; 5 needed; GB/s read: arm 29 3.90, " in said(runs)
     rates = {f"arm {place}": [rate * 0.8**place for rate in FAST] for place in range(6)}
-    assert "2.44x as fast as arm 4 and faster than 1 more arm, with " in said(session(rates))
+    text = said(session(rates, interleave="none"))
+    assert "2.44x as fast as arm 4 and faster than 1 more arm, with " in text
 
 
 def test_one_arm_has_its_figures() -> None:

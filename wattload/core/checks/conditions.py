@@ -120,7 +120,7 @@ def _off(off_k: int) -> str:
 
 
 def pair_together(record: RunRecord) -> Sequence[Check]:
-    """Warn of a pair that was interrupted between its runs: drift in between is in its ratio."""
+    """Warn of a block that was interrupted: drift between its runs is in their ratio."""
     gap_s, start = record.comparison.pair_gap_s, record.comparison.start
     if gap_s is None or start is None:
         return []
@@ -128,17 +128,17 @@ def pair_together(record: RunRecord) -> Sequence[Check]:
         return [
             unknown(
                 "pair_together",
-                "The time since the pair's other run is unknown: the wall clock was set back by at "
-                f"least {-gap_s:.0f} s.",
+                "The time since the block's first run is unknown: the wall clock was set back by "
+                f"at least {-gap_s:.0f} s.",
             )
         ]
     return [
         judged(
             "pair_together",
-            f"The pair's other run ended {gap_s:.0f} s before this one started, including "
+            f"Pauses since the block's first run were {gap_s:.0f} s in all, including "
             f"{start.waited_s:.0f} s of cooling",
-            ": the session was interrupted between them",
-            holds=gap_s - start.waited_s <= LONGEST_GAP_S,
+            ": the session was interrupted within the block",
+            holds=record.comparison.idle_s <= LONGEST_GAP_S,
             figures={"gap_s": gap_s, "waited_s": start.waited_s, "allowed_s": LONGEST_GAP_S},
         )
     ]

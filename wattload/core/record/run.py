@@ -78,10 +78,10 @@ class Comparison(Frozen):
     runs have one label, and the arm is that label followed by ``-1`` or ``-2``.
 
     ``interleave`` is how runs alternate. With ``abba`` and ``aa``, runs of equal ``session_id`` and
-    ``block`` are a pair: one run of each arm, equal in every other setting, one after the other.
-    ``block`` counts pairs from 0 over the whole session, so no two points of a sweep share one. The
-    arm that leads in even blocks follows in odd ones. With ``none``, ``block`` is the repetition,
-    which many runs share; these are not pairs.
+    ``block`` are one run of each arm, equal in every other setting, one after the other; any two of
+    them are a pair. ``block`` counts from 0 over the whole session, so no two points of a sweep
+    share one. Odd blocks have the arms in reverse order. With ``none``, ``block`` is the
+    repetition, which many runs share; these are not pairs.
 
     A run that failed, was interrupted or failed a check stays in its block with the run that
     replaced it. Pairs consist of valid runs; of an arm's valid runs in a block, the last one to
@@ -89,9 +89,10 @@ class Comparison(Frozen):
     not compared.
 
     ``order`` is the position in the session's order, from 0, warm-ups included; a repeated run
-    keeps its position. ``pair_gap_s`` is the wall-clock time from the end of the pair's first run
-    to the start of its second, ``None`` in the first. ``start`` and ``command`` (the session's
-    command line) are recorded for interleaved sessions only.
+    keeps its position. ``pair_gap_s`` is the wall-clock time from the end of the block's first run
+    to the start of this one, without the runs in between and their cooling; ``None`` in the first.
+    ``start`` and ``command`` (the session's command line) are recorded for interleaved sessions
+    only.
     """
 
     session_id: str
@@ -103,6 +104,16 @@ class Comparison(Frozen):
     pair_gap_s: float | None = None
     start: RunStart | None = None
     command: tuple[str, ...] = ()
+
+    @property
+    def idle_s(self) -> float:
+        """``pair_gap_s`` without cooling; 0 in a block's first run, and if the clock was set back.
+
+        The time between two runs of a block, without runs in between, is the difference of theirs.
+        """
+        if self.pair_gap_s is None:
+            return 0.0
+        return max(0.0, self.pair_gap_s - (self.start.waited_s if self.start else 0.0))
 
 
 class DataRecord(Frozen):
