@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.errors import DataError
 from wattload.core.io import ByteCounter, DataPath, Extent, IOKind, IOPlan
 from wattload.loaders.aligned_io import (
     HUGE_PAGE_BYTES,
@@ -28,6 +29,7 @@ from wattload.loaders.aligned_io import (
     round_down,
     round_up,
 )
+from wattload.loaders.data.safetensors_files import read_header
 from wattload.loaders.engine.engine import IOEngine, Ticket
 from wattload.loaders.tensor_loads import Loaded, LoadPlan
 
@@ -170,8 +172,12 @@ class HostLoad:
             pending.popleft()
             return piece, slot, count
 
+        file = None
         try:
             for number, piece in enumerate(self._layout.pieces):
+                if piece.file != file:
+                    file = piece.file
+                    self._require_as_planned(file)
                 while pending and (len(pending) == self._slots or pending[0][2].wait(0)):
                     yield finished()
                 slot = number % self._slots
@@ -181,6 +187,27 @@ class HostLoad:
         finally:
             for _, _, ticket in pending:
                 ticket.discard()
+
+    def _require_as_planned(self, file: int) -> None:
+        """Raise ``DataError`` if the header of a file has other tensors than the plan.
+
+        A server does not know where tensors are before it has read this, so loads take that time.
+        """
+        found = [
+            (tensor.name, tensor.dtype, tensor.shape, tensor.offset_bytes)
+            for tensor in read_header(self._files[file])
+            if tensor.size_bytes
+        ]
+        planned = [
+            (part.name, part.dtype, part.shape, part.offset_bytes)
+            for part in self._plan.parts
+            if part.file == file
+        ]
+        if found != planned:
+            raise DataError(
+                f"{self._plan.files[file]} has other tensors by its header than before the run; "
+                "leave the files alone while they are measured, and start again"
+            )
 
     def _submit(self, piece: Piece, slot: int, moved: ByteCounter) -> Ticket:
         file, length = self._files[piece.file], piece.end - piece.start

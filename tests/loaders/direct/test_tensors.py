@@ -42,12 +42,16 @@ def test_first_layer_arrives_before_the_second(
 
 def test_a_load_goes_on_after_one_of_a_short_file(tmp_path: Path) -> None:
     model = Model(tmp_path)
-    plan, path = model.plan(), model.files[0]
+    plan, path = model.plan(), model.files[1]
     whole = path.read_bytes()
     with closing(Config().tensor_load(plan)) as load:
-        path.write_bytes(whole[:-1])
-        with pytest.raises(DataError, match="truncated"):
-            load.load(lambda _: None)
+        for wrong, sentence in (
+            (whole[:-1], "its data ends at byte"),
+            (whole.replace(b"scale", b"scala"), "has other tensors by its header"),
+        ):
+            path.write_bytes(wrong)
+            with pytest.raises(DataError, match=sentence):
+                load.load(lambda _: None)
         path.write_bytes(whole)
         assert load.load(lambda _: None).delivered_bytes == plan.needed_bytes
 
