@@ -107,5 +107,5 @@ def test_a_killed_session_goes_on_as_the_same_one(tmp_path: Path) -> None:
 def test_bad_input_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     done = _run(tmp_path, "workload=null", "label=x")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("wattload: label gives both arms the same name")
+    assert done.stderr.splitlines()[-1].startswith("wattload: label gives all arms the same name")
     assert not (tmp_path / "runs").exists()
