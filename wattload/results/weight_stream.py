@@ -102,7 +102,7 @@ _COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, 
     ("token_p99_s", "token p99", _latency("p99_s"), SECONDS, "lower", _TOKEN),
     ("ceiling_fraction", "share of the drive's ceiling", ceiling_share, FRACTION, "higher",
      "read bytes / time without computation, over reads of the same extents with a full queue"),
-    ("compute_fraction", "in computation", compute_share, FRACTION, "neither",
+    ("compute_fraction", "share of time computing", compute_share, FRACTION, "neither",
      "emulated computation / time"),
 )  # fmt: skip
 FIGURES = tuple(
