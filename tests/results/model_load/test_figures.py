@@ -34,6 +34,7 @@ def test_a_load_takes_from_the_first_start_to_the_last_end_over_ranks() -> None:
     found = values(load_record(facts={"loads": loads, "needed_bytes": [50, 50]}))
     assert found["load_s"] == (12 + 8) / 2
     assert found["first_layer_s"] == (4 + 2) / 2
+    assert found["first_load_s"] == 12
     assert found["load_delivered_bytes"] == 100
     assert found["peak_memory_bytes"] == 120
     assert found["peak_memory_ratio"] == 1.2

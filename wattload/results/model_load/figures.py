@@ -15,11 +15,14 @@ from wattload.results.model_load.facts import LOAD, LoadFacts, Run, Temperature
 LOAD_TIME = "load_s"
 
 
-def load_s(run: Run, end: str = "end_ns") -> float:
-    """Return the mean over loads from the first rank's start to ``end`` on the last rank."""
+def load_s(run: Run, end: str = "end_ns", most: int | None = None) -> float:
+    """Return the time from the first rank's start to ``end`` on the last rank.
+
+    It is the mean of all loads, or of the first ``most``.
+    """
     return fmean(
         max(getattr(rank, end) for rank in load.ranks) - min(rank.start_ns for rank in load.ranks)
-        for load in run.facts.loads
+        for load in run.facts.loads[:most]
     ) / NS_PER_S  # fmt: skip
 
 
@@ -80,6 +83,8 @@ COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, s
      "first open to last tensor at its destination, over all ranks; mean of loads"),
     ("first_layer_s", "time to the first layer", first_layer_s, Unit.SECONDS, "lower",
      "the same, to the embedding and all of layer 0"),
+    ("first_load_s", "time of the first load", partial(load_s, most=1), Unit.SECONDS, "neither",
+     "of the loads, the first alone: a process has to get its memory, from a hypervisor for long"),
     ("load_needed_bytes", "needed", needed_bytes, _BYTES, "neither",
      "parts of tensors that ranks need in a load; what two need counts twice"),
     ("load_read_bytes", "read", read_bytes, _BYTES, "lower", "what block devices read in a load"),
@@ -97,10 +102,10 @@ COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, s
      "delivered bytes of a rank / time / copies from pinned memory to the GPU"),
     ("load_cpu_s_per_byte", "CPU time", cpu_per_byte, Unit.SECONDS_PER_BYTE, "lower",
      "CPU time of all processes / delivered bytes"),
-    ("peak_memory_bytes", "most memory", peak_memory_bytes, _BYTES, "lower",
-     "resident memory without pages of files, of all ranks, in any load"),
+    ("peak_memory_bytes", "most memory", peak_memory_bytes, _BYTES, "neither",
+     "resident memory of all ranks, in any load, without pages of files: what is mapped is cached"),
     ("peak_memory_ratio", "most memory ÷ needed",
-     lambda run: divided(peak_memory_bytes(run), needed_bytes(run)), Unit.COUNT, "lower",
+     lambda run: divided(peak_memory_bytes(run), needed_bytes(run)), Unit.COUNT, "neither",
      "most memory / bytes that ranks need"),
     ("resident_fraction", "cached afterwards", resident_share, _SHARE, "neither",
      "bytes of the files in the page cache after a load / all their bytes; mean of loads"),
