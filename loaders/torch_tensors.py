@@ -27,6 +27,7 @@ from wattload.core.settings import check_settings
 from wattload.core.storage.targets import Target
 from wattload.core.workload import PYTORCH, Requirement, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES, round_down, round_up
+from wattload.loaders.data.cold_cache import read_ahead_remarks
 from wattload.loaders.engine.faults import guarded
 from wattload.loaders.tensor_loads import Loaded, LoadPlan, TensorPart
 
@@ -178,13 +179,9 @@ def _touch(rows: NDArray[np.uint8]) -> None:
         rows[:, -1].max()
 
 
-def mapped_tensors(
-    plan: LoadPlan,
-    read: Callable[[Sequence[Path]], Tensors],
-    *,
-    remarks: tuple[str, ...] = (),
-) -> TorchTensors:
-    """Return a load of tensors that safetensors maps."""
+def mapped_tensors(plan: LoadPlan, read: Callable[[Sequence[Path]], Tensors]) -> TorchTensors:
+    """Return a load of tensors that safetensors maps; the kernel's read-ahead decides its rate."""
+    remarks = read_ahead_remarks(plan.files)
     return TorchTensors(plan, read, package="safetensors", mapped=True, remarks=remarks)
 
 

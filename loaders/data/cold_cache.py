@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 
 from wattload.core.files import naming
 from wattload.core.record.results import Check, amount
+from wattload.core.sysfs import LIVE, Roots, explain, read_int
 from wattload.core.units import format_percent
 
 RESIDENT_LIMIT = 0.01
@@ -158,6 +159,22 @@ def worst_over_hosts(by_rank: Iterable[tuple[str, Iterable[Check]]]) -> list[Che
         for check in checks
         for sentence in [check.sentence[:1].lower() + check.sentence[1:]]
     )
+
+
+def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str, ...]:
+    """Return a sentence for each disk under the files: its read-ahead, or why it is unknown."""
+    remarks = []
+    for device in dict.fromkeys(path.stat().st_dev for path in paths):
+        number = f"{os.major(device)}:{os.minor(device)}"
+        folder = (roots.sys / "dev/block" / number).resolve()
+        disk = folder if (folder / "queue").is_dir() else folder.parent
+        try:
+            size_kb = read_int(disk / "queue/read_ahead_kb")
+        except (OSError, ValueError) as error:
+            remarks.append(f"The read-ahead of device {number} is unknown: {explain(error)}.")
+        else:
+            remarks.append(f"The read-ahead of {disk.name} is {size_kb} KiB (read_ahead_kb).")
+    return tuple(remarks)
 
 
 def _may_know(path: Path, status: os.stat_result) -> bool:

@@ -29,7 +29,6 @@ from wattload.loaders.mmap.reader import (
     THREAD_LIMIT,
     MappedReader,
     mapped_path,
-    read_ahead_remarks,
     storage_read_bytes,
 )
 from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
@@ -171,7 +170,7 @@ class Config(MappedRows):
         return 0
 
     def tensor_load(self, plan: LoadPlan) -> TensorLoad:
-        return mapped_tensors(plan, _tensors, remarks=read_ahead_remarks(plan.files))
+        return mapped_tensors(plan, _tensors)
 
 
 def _tensors(files: Sequence[Path]) -> Tensors:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import resource
 import time
 from collections.abc import Sequence
@@ -21,9 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattload.core.io import DataPath
-from wattload.core.sysfs import LIVE, Roots, explain, read_int, read_text
+from wattload.core.sysfs import LIVE, Roots, read_text
 from wattload.loaders.aligned_io import round_down
 from wattload.loaders.block_reads import ReadPlan, ReadResult, ReadsWatch
+from wattload.loaders.data.cold_cache import read_ahead_remarks
 from wattload.loaders.engine import library
 from wattload.loaders.engine.header import setup_of, struct
 from wattload.loaders.gpu.native import failures_of
@@ -171,19 +171,3 @@ def storage_read_bytes(roots: Roots = LIVE) -> int:
         if name == "read_bytes":
             return int(value)
     raise ValueError("/proc/self/io has no read_bytes")
-
-
-def read_ahead_remarks(paths: Sequence[Path], roots: Roots = LIVE) -> tuple[str, ...]:
-    """Return a sentence for each disk under the files: its read-ahead, or why it is unknown."""
-    remarks = []
-    for device in dict.fromkeys(path.stat().st_dev for path in paths):
-        number = f"{os.major(device)}:{os.minor(device)}"
-        folder = (roots.sys / "dev/block" / number).resolve()
-        disk = folder if (folder / "queue").is_dir() else folder.parent
-        try:
-            size_kb = read_int(disk / "queue/read_ahead_kb")
-        except (OSError, ValueError) as error:
-            remarks.append(f"The read-ahead of device {number} is unknown: {explain(error)}.")
-        else:
-            remarks.append(f"The read-ahead of {disk.name} is {size_kb} KiB (read_ahead_kb).")
-    return tuple(remarks)

@@ -94,6 +94,8 @@ def test_a_mapped_file_is_read_because_its_pages_are_touched(
     config: TensorLoadConfig, big: LoadPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not config.tensors_bypass_cache
+    with closing(config.tensor_load(big)) as load:
+        assert any("read-ahead" in remark for remark in load.path().remarks)
     assert resident_after(config, big) == 1
     monkeypatch.setattr(loads, "_touch", lambda rows: None)
     assert resident_after(config, big) < 0.5

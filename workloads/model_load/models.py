@@ -125,7 +125,8 @@ def part_of(tensor: StoredTensor, rank: int, tp: int) -> tuple[tuple[int, int], 
 
     As Megatron-LM and vLLM divide a transformer: by rows what comes first (query, key, value, gate,
     up) and embedding and head, by columns what comes second (output, down). Norms, routers and
-    tensors of other names are whole on every rank.
+    tensors of other names are whole on every rank. With more ranks than heads of keys, vLLM
+    repeats such heads; here they are divided.
 
     Raises:
         ConfigError: the dimension is not a multiple of ``tp``.

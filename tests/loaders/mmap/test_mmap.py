@@ -26,11 +26,11 @@ from tests.loaders.block_plans import (
 from wattload.core.errors import ConfigError
 from wattload.core.sysfs import Roots
 from wattload.loaders.block_reads import Ability, BlockReadConfig, Pattern, ReadFile
-from wattload.loaders.data.cold_cache import evict, residency
+from wattload.loaders.data.cold_cache import evict, read_ahead_remarks, residency
 from wattload.loaders.gpu.native import block_numbers
 from wattload.loaders.mmap import config as module
 from wattload.loaders.mmap.config import Config
-from wattload.loaders.mmap.reader import read_ahead_remarks, storage_read_bytes
+from wattload.loaders.mmap.reader import storage_read_bytes
 
 PAGE = 4096
 
