@@ -62,7 +62,7 @@ class Config:
     layers: int | None = setting(None, "Its layers.", least=2, most=1000, unset="all of the model")
     dtype: model_load.DType = setting(model_load.DType.bf16, "Type of the weights.")
     resident_bytes: int | None = setting(
-        None, "Memory for experts.", least=1, unset="as much as a layer takes at most"
+        None, "Memory for experts.", least=1, unset="a quarter of them; of a dense model one layer"
     )
     zipf: float = setting(1.0, "Exponent of the popularity of experts.", least=0, most=10)
     token_repeat: float = setting(
@@ -249,7 +249,9 @@ class WeightStream:
         )
         layers, place_bytes = data.model.layers, max(each.memory_bytes for each in self._experts)
         most = min(config.batch * config.taken, len(self._experts) // layers)
-        held_bytes = config.resident_bytes or most * place_bytes
+        # A dense model's layers come in turns: less than all of them is never hit.
+        share = len(self._experts) // 4 if MODELS[config.model].experts else 0
+        held_bytes = config.resident_bytes or max(most, share) * place_bytes
         self._place_bytes, self._places = place_bytes, held_bytes // place_bytes
         if not most <= self._places < len(self._experts):
             raise ConfigError(
