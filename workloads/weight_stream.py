@@ -274,7 +274,7 @@ class WeightStream:
             computing_s=steps * config.compute_us_per_layer * MICRO,
             lines=(
                 (
-                    "streamed",
+                    "stream",
                     f"{len(self._experts)} x {format_bytes(place_bytes)}, of which memory holds "
                     f"{self._places} and a token takes {layers} x {config.taken}",
                 ),

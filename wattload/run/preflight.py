@@ -282,7 +282,7 @@ def _check_memory(plan: WorkloadPlan, host_ranks: int) -> None:
         needed, free = compared_bytes(needed_bytes, available_bytes)
         raise ConfigError(
             f"the buffers of {host_ranks} processes need {needed}, but only {free} of memory are "
-            "free; use fewer processes or smaller buffers (loader.queue_depth, "
+            "free; use fewer processes, a smaller scale or smaller buffers (loader.queue_depth, "
             "loader.prefetch_bytes)"
         )
 
