@@ -18,6 +18,8 @@ from tests.reports.random_writes import writes_run
 from tests.reports.sessions import turn
 from tests.reports.test_pages import accelerator_search, outside_program
 from tests.reports.vectors import search_run
+from tests.results.model_load.making import load_record
+from tests.results.test_weight_stream import run as stream_run
 from wattload.core.record.run import RunRecord
 from wattload.results.figures import Figure
 from wattload.results.reading import metrics_of
@@ -45,7 +47,7 @@ def records() -> tuple[RunRecord, ...]:
     unet3d = runs[0].record
     retinanet = unet3d.workload.model_copy(update={"name": "retinanet"})
     images = unet3d.model_copy(update={"workload": retinanet})
-    return (*(run.record for run in runs), images)
+    return (*(run.record for run in runs), images, load_record(), stream_run().record)
 
 
 @cache

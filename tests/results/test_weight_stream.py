@@ -40,10 +40,14 @@ def run(**changed: Any) -> Run:
     record, _ = make_run(Scenario(workload="checkpoint"))
     moved = changed.pop("moved_bytes", facts["read_bytes"])
     span = timed_span(STREAM, 0, 20.0, read_bytes=moved, operations=1)
-    return Run(
-        record.model_copy(update={"spans": (span,)}),
-        StreamFacts(settings=StreamSettings(**settings | own), **facts | changed),
-    )
+    found = StreamFacts(settings=StreamSettings(**settings | own), **facts | changed)
+    named = {"name": "weight_stream", "facts": found.model_dump(mode="json")}
+    of_run = {
+        "spans": (span,),
+        "config": {**record.config, "workload": settings | own},
+        "workload": record.workload.model_copy(update=named),
+    }
+    return Run(record.model_copy(update=of_run), found)
 
 
 def checks(found: Run) -> dict[str, Check]:

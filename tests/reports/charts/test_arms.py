@@ -136,15 +136,15 @@ def _cells(arms: dict[str, list[RunRecord]]) -> list[list[str]]:
 
 
 def test_what_an_arm_does_not_tell_is_missing_and_not_zero() -> None:
-    runs = [_record(load_s=value, barrier_s=0.5) for value in (1.0, 9.0, 2.0)]
-    assert _cells({"A": runs, "B": [_record(load_s=None)]}) == [
-        ["load time", "2.00", MISSING],
+    runs = [_record(fetch_s=value, barrier_s=0.5) for value in (1.0, 9.0, 2.0)]
+    assert _cells({"A": runs, "B": [_record(fetch_s=None)]}) == [
+        ["fetch time", "2.00", MISSING],
         ["barrier time", "0.500", MISSING],
         ["sum", "2.50", "0"],
     ]
 
 
-@pytest.mark.parametrize("parts", [{}, {"load_s": None}, {"load_s": 0.0}])
+@pytest.mark.parametrize("parts", [{}, {"fetch_s": None}, {"fetch_s": 0.0}])
 def test_of_nothing_there_is_no_chart(parts: dict[str, float | None]) -> None:
     assert parts_figures("c", "unet3d", {"A": [_record(**parts)]}) == ()
 

@@ -36,7 +36,7 @@ def test_a_load_takes_from_the_first_start_to_the_last_end_over_ranks() -> None:
     assert found["first_layer_s"] == (4 + 2) / 2
     assert found["first_load_s"] == 12
     assert found["load_delivered_bytes"] == 100
-    assert found["peak_memory_bytes"] == 120
+    assert found["load_peak_memory_bytes"] == 120
     assert found["peak_memory_ratio"] == 1.2
 
 
@@ -61,7 +61,7 @@ def test_a_rate_of_the_drive_needs_bytes_that_it_read(changes: dict[str, Any]) -
 
 def test_what_was_not_read_of_memory_is_missing() -> None:
     found = values(load_record(peak_memory_bytes=None, resident_after=None))
-    names = ("peak_memory_bytes", "peak_memory_ratio", "resident_fraction")
+    names = ("load_peak_memory_bytes", "peak_memory_ratio", "resident_fraction")
     assert [found[name] for name in names] == [None] * 3
 
 

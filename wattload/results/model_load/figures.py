@@ -102,7 +102,7 @@ COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, s
      "delivered bytes of a rank / time / copies from pinned memory to the GPU"),
     ("load_cpu_s_per_byte", "CPU time", cpu_per_byte, Unit.SECONDS_PER_BYTE, "lower",
      "CPU time of all processes / delivered bytes"),
-    ("peak_memory_bytes", "most memory", peak_memory_bytes, _BYTES, "neither",
+    ("load_peak_memory_bytes", "most memory", peak_memory_bytes, _BYTES, "neither",
      "resident memory of all ranks, in any load, without pages of files: what is mapped is cached"),
     ("peak_memory_ratio", "most memory ÷ needed",
      lambda run: divided(peak_memory_bytes(run), needed_bytes(run)), Unit.COUNT, "neither",
