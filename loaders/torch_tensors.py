@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wattload.core.errors import ConfigError, DataError, RunError, content_fault
+from wattload.core.errors import ConfigError, DataError, content_fault
 from wattload.core.io import ByteCounter, DataPath
 from wattload.core.settings import check_settings
 from wattload.core.storage.targets import Target
@@ -29,6 +29,7 @@ from wattload.core.workload import PYTORCH, Requirement, require_installed
 from wattload.loaders.aligned_io import PAGE_BYTES, round_down, round_up
 from wattload.loaders.data.cold_cache import read_ahead_remarks
 from wattload.loaders.engine.faults import guarded
+from wattload.loaders.gpu_tensors import ReadBack, gpu_memory_shortage
 from wattload.loaders.tensor_loads import Loaded, LoadPlan, TensorPart
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class TorchTensors:
         import_module("safetensors.torch" if mapped else package.replace("-", "_"))
         self._torch, self._plan, self._read, self._mapped = torch, plan, read, mapped
         self._held: dict[int, torch.Tensor] = {}
+        self._read_back = ReadBack()
         self._path = DataPath(
             data_path=package,
             path_requested="page_cache" if mapped else "o_direct",
@@ -81,6 +83,7 @@ class TorchTensors:
         start_ns = time.monotonic_ns()
         try:
             with (
+                gpu_memory_shortage(plan.device),
                 nullcontext() if plan.device is None else cuda.device(plan.device),
                 closing(self._read(plan.files)) as tensors,
             ):
@@ -99,11 +102,6 @@ class TorchTensors:
                         first_layer_ns = time.monotonic_ns()
         except KeyError as error:
             raise DataError(f"{self._folder}: tensor {error} is new, or there twice") from error
-        except self._torch.OutOfMemoryError as error:
-            raise RunError(
-                f"GPU {plan.device} has too little memory: {str(error).splitlines()[0]}; use a "
-                "smaller model, more ranks (workload.tp) or workload.destination=host"
-            ) from error
         except Exception as error:
             found = content_fault(error)
             if found is None:
@@ -121,12 +119,13 @@ class TorchTensors:
         )
 
     def content(self, index: int) -> NDArray[np.uint8]:
-        content: NDArray[np.uint8] = self._held[index].cpu().numpy()
-        return content
+        tensor = self._held[index]
+        return self._read_back.content(tensor) if tensor.is_cuda else tensor.numpy()
 
     def release(self) -> None:
         """Drop all tensors, and PyTorch's cache of GPU memory."""
         self._held.clear()
+        self._read_back.free()
         if self._plan.device is not None:
             self._torch.cuda.empty_cache()
 

@@ -6,10 +6,16 @@ can't be compressed, nor deduplicated.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.loaders.engine import library
+
+COMPARED_BYTES = 16 << 20
+"""What a thread compares at once."""
 
 
 def fill(memory: NDArray[np.uint8], *, seed: int, offset_bytes: int) -> None:
@@ -21,13 +27,19 @@ def fill(memory: NDArray[np.uint8], *, seed: int, offset_bytes: int) -> None:
 
 
 def wrong_bytes(content: NDArray[np.uint8], *, seed: int, offset_bytes: int, row_bytes: int) -> int:
-    """Return how many bytes of a matrix are not those of the file.
+    """Return how many bytes of a matrix are not those of the file, on several CPUs.
 
     ``content`` has shape (rows, columns), and contiguous rows; the first one is at ``offset_bytes``
     of the file, the others ``row_bytes`` apart.
     """
-    rows, columns = content.shape
-    wrong = library.load().wl_positioned_wrong(
-        *(content.ctypes.data, rows, columns, content.strides[0], row_bytes, seed, offset_bytes)
-    )
-    return int(wrong)
+    compare = library.load().wl_positioned_wrong
+    step = max(COMPARED_BYTES // max(content.shape[1], 1), 1)
+
+    def wrong(first: int) -> int:
+        some, offset = content[first : first + step], offset_bytes + first * row_bytes
+        return int(compare(some.ctypes.data, *some.shape, some.strides[0], row_bytes, seed, offset))
+
+    if len(content) <= step:
+        return wrong(0)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        return sum(threads.map(wrong, range(0, len(content), step)))

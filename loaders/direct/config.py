@@ -23,7 +23,7 @@ from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
 from wattload.loaders.direct.random_reads import DirectRandomReader
-from wattload.loaders.direct.tensors import GpuLoad, HostLoad, Layout, slots_of
+from wattload.loaders.direct.tensors import GpuLoad, HostLoad, Layout
 from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
@@ -290,8 +290,12 @@ class Config:
 
     def tensor_load_bytes(self, plan: LoadPlan) -> int:
         """Return the size of staging memory, and of the model unless it is for a GPU."""
-        layout = Layout(plan, self.block_bytes)
-        staging_bytes = slots_of(self.queue_depth, self.pollers) * layout.slot_bytes
+        layout = Layout(
+            plan,
+            block_bytes=self.block_bytes,
+            depth_bytes=self.block_bytes * self.queue_depth * self.pollers,
+        )
+        staging_bytes = layout.slots * layout.slot_bytes
         return staging_bytes + (layout.memory_bytes if plan.device is None else 0)
 
     def tensor_load(self, plan: LoadPlan) -> TensorLoad:

@@ -31,10 +31,14 @@ from wattload.loaders.aligned_io import (
 )
 from wattload.loaders.data.safetensors_files import read_header
 from wattload.loaders.engine.engine import IOEngine, Ticket
+from wattload.loaders.gpu_tensors import ReadBack, gpu_memory_shortage
 from wattload.loaders.tensor_loads import Loaded, LoadPlan
 
 PIECE_BYTES = 64 << 20
 """Most bytes that are read straight into memory by one plan of the engine."""
+SLOT_BYTES, LEAST_SLOTS = 16 << 20, 8
+"""Size of a slot of staging memory, unless blocks or rows are larger. A plan of the engine and the
+copy after it cost about 0.3 ms of the CPU, so that 4 MiB would be too little for fast drives."""
 
 
 @dataclass(slots=True)
@@ -56,17 +60,22 @@ class Piece:
 class Layout:
     """The pieces of a plan, and the place of each part in ``memory_bytes`` of memory.
 
-    A slot of staging memory, ``slot_bytes``, holds a piece that has no place.
+    Staging memory has ``slots`` of ``slot_bytes``, for pieces without a place and for a GPU. As
+    many bytes wait for their turn as are read at once, ``depth_bytes``.
     """
 
-    def __init__(self, plan: LoadPlan, block_bytes: int, align: int = PAGE_BYTES) -> None:
+    def __init__(
+        self, plan: LoadPlan, *, block_bytes: int, depth_bytes: int, align: int = PAGE_BYTES
+    ) -> None:
         self.pieces: list[Piece] = []
         self.places: list[int] = []
         self.memory_bytes = 0
         # Whole rows of any offset fit a slot.
         rows_bytes = max((part.row_bytes for part in plan.parts if part.shape[1:]), default=0)
-        self.slot_bytes = max(block_bytes, round_up(rows_bytes, align) + 2 * align)
-        piece_bytes = block_bytes if plan.device is not None else PIECE_BYTES
+        staged_bytes = max(block_bytes, SLOT_BYTES)
+        self.slot_bytes = max(staged_bytes, round_up(rows_bytes, align) + 2 * align)
+        self.slots = max(2 * depth_bytes // self.slot_bytes, LEAST_SLOTS)
+        piece_bytes = staged_bytes if plan.device is not None else PIECE_BYTES
         last: Piece | None = None
         for number, part in enumerate(plan.parts):
             rows = part.rows if plan.sliced else (0, part.tensor_bytes // (part.row_bytes or 1))
@@ -107,10 +116,14 @@ class HostLoad:
         self._plan, self._block_bytes, self._depth = plan, block_bytes, depth
         self._files = [path.resolve() for path in plan.files]  # links, in Hugging Face's cache
         self._align = max(map(direct_alignment, self._files))
-        self._layout = Layout(plan, block_bytes, self._align)
-        self._slots = slots_of(depth, pollers)
+        self._layout = layout = Layout(
+            plan,
+            block_bytes=block_bytes,
+            depth_bytes=block_bytes * depth * pollers,
+            align=self._align,
+        )
         self._memory: Any  # an array, or a tensor of PyTorch
-        self._memory, self._staging = self._reserve(self._slots * self._layout.slot_bytes)
+        self._memory, self._staging = self._reserve(layout.slots * layout.slot_bytes)
         is_gpu = plan.device is not None
         self._engine = IOEngine(
             backend=backend,
@@ -178,9 +191,9 @@ class HostLoad:
                 if piece.file != file:
                     file = piece.file
                     self._require_as_planned(file)
-                while pending and (len(pending) == self._slots or pending[0][2].wait(0)):
+                while pending and (len(pending) == self._layout.slots or pending[0][2].wait(0)):
                     yield finished()
-                slot = number % self._slots
+                slot = number % self._layout.slots
                 pending.append((piece, slot, self._submit(piece, slot, moved)))
             while pending:
                 yield finished()
@@ -268,11 +281,12 @@ class GpuLoad(HostLoad):
     """Loads into the memory of a GPU; pieces are copied on one stream, in their order."""
 
     def content(self, index: int) -> NDArray[np.uint8]:
-        return np.asarray(self._view(index).cpu())
+        return self._read_back.content(self._view(index))
 
     def release(self) -> None:
         import torch
 
+        self._read_back.free()
         self._memory = np.empty(0, np.uint8)
         torch.cuda.empty_cache()
 
@@ -284,15 +298,20 @@ class GpuLoad(HostLoad):
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch
         self._copied = [
             torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # torch
-            for _ in range(self._slots)
+            for _ in range(self._layout.slots)
         ]
+        self._read_back = ReadBack()
         staging: NDArray[np.uint8] = self._pinned.numpy()
         return np.empty(0, np.uint8), staging
 
     def _allocate(self) -> None:
         import torch
 
-        with torch.cuda.device(self._plan.device), torch.cuda.stream(self._stream):
+        with (
+            gpu_memory_shortage(self._plan.device),
+            torch.cuda.device(self._plan.device),
+            torch.cuda.stream(self._stream),
+        ):
             self._memory = torch.empty(self._layout.memory_bytes, dtype=torch.uint8, device="cuda")
 
     def _destination(self, piece: Piece, slot: int) -> NDArray[np.uint8]:
@@ -313,8 +332,3 @@ class GpuLoad(HostLoad):
 
     def _settle(self) -> None:
         self._stream.synchronize()
-
-
-def slots_of(depth: int, pollers: int) -> int:
-    """Return how many pieces are under way: as many wait for their turn as are read."""
-    return 2 * depth * pollers

@@ -200,7 +200,7 @@ class GeneratedModel(Dataset):
     def compare(self, part: TensorPart, content: NDArray[np.uint8]) -> int:
         start = part.rows[0] * part.row_bytes + part.columns[0]
         return positioned_bytes.wrong_bytes(
-            content.reshape(1, -1) if part.has_whole_rows else content,
+            content,
             seed=self._file_seed(self.files[part.file].name),
             offset_bytes=part.offset_bytes + start,
             row_bytes=part.row_bytes,
