@@ -7,19 +7,13 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wattload.core.workload import Requirement
-from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
-from wattload.loaders.torch_tensors import TensorPackage, TorchTensors
-
-if TYPE_CHECKING:
-    from wattload.loaders.torch_tensors import Tensors
+from wattload.loaders.tensor_loads import LoadPlan
+from wattload.loaders.torch_tensors import TensorPackage, Tensors
 
 BOUNCE_BYTES = 16 * (16 << 20)
 
@@ -29,9 +23,10 @@ class Config(TensorPackage):
     """The settings of loader=fastsafetensors: none."""
 
     name: ClassVar[str] = "fastsafetensors"
-    requires: ClassVar[tuple[Requirement, ...]] = (
-        Requirement(module="fastsafetensors", software="fastsafetensors", extra="fastsafetensors"),
+    tensor_package = Requirement(
+        module="fastsafetensors", software="fastsafetensors", extra="fastsafetensors"
     )
+    requires = (tensor_package,)
 
     _target_: str = "wattload.loaders.fastsafetensors.Config"
 
@@ -44,21 +39,13 @@ class Config(TensorPackage):
             files[part.file] += part.tensor_bytes
         return BOUNCE_BYTES + plan.needed_bytes + sum(sorted(files)[-2:])
 
-    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
+    def read_tensors(self, plan: LoadPlan) -> Tensors:
+        from fastsafetensors import ParallelLoader, SingleGroup
+
         device = "cpu" if plan.device is None else f"cuda:{plan.device}"
-        read = partial(_tensors, device=device)
-        return TorchTensors(plan, read, package="fastsafetensors")
-
-
-def _tensors(files: Sequence[Path], *, device: str) -> Tensors:
-    from fastsafetensors import ParallelLoader, SingleGroup
-
-    loader = ParallelLoader(
-        SingleGroup(),
-        [str(path) for path in files],
-        use_tqdm_on_load=False,
-        device=device,
-        nogds=True,
-    )
-    with closing(loader), closing(loader.iterate_weights()) as tensors:
-        yield from tensors
+        files = [str(path) for path in plan.files]
+        loader = ParallelLoader(
+            SingleGroup(), files, use_tqdm_on_load=False, device=device, nogds=True
+        )
+        with closing(loader), closing(loader.iterate_weights()) as tensors:
+            yield from tensors

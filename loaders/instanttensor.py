@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.storage.targets import Target
 from wattload.core.workload import Requirement
-from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
-from wattload.loaders.torch_tensors import TensorPackage, TorchTensors
-
-if TYPE_CHECKING:
-    from wattload.loaders.torch_tensors import Tensors
+from wattload.loaders.tensor_loads import LoadPlan
+from wattload.loaders.torch_tensors import TensorPackage, Tensors
 
 STAGING_BYTES = 512 * (8 << 20)
 """Reads in flight, at most."""
@@ -31,9 +26,10 @@ class Config(TensorPackage):
     """The settings of loader=instanttensor: none."""
 
     name: ClassVar[str] = "instanttensor"
-    requires: ClassVar[tuple[Requirement, ...]] = (
-        Requirement(module="instanttensor", software="InstantTensor", extra="instanttensor"),
+    tensor_package = Requirement(
+        module="instanttensor", software="InstantTensor", extra="instanttensor"
     )
+    requires = (tensor_package,)
 
     _target_: str = "wattload.loaders.instanttensor.Config"
 
@@ -49,13 +45,9 @@ class Config(TensorPackage):
     def tensor_load_bytes(self, plan: LoadPlan) -> int:
         return min(plan.read_bytes, STAGING_BYTES)
 
-    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
-        read = partial(_tensors, device=plan.device)
-        return TorchTensors(plan, read, package="instanttensor")
+    def read_tensors(self, plan: LoadPlan) -> Tensors:
+        from instanttensor import safe_open
 
-
-def _tensors(files: Sequence[Path], *, device: int | None) -> Tensors:
-    from instanttensor import safe_open
-
-    with safe_open([str(path) for path in files], framework="pt", device=device) as opened:
-        yield from opened.tensors()
+        files = [str(path) for path in plan.files]
+        with safe_open(files, framework="pt", device=plan.device) as opened:
+            yield from opened.tensors()

@@ -8,20 +8,13 @@ their reads end. vLLM copies them to a GPU from there, as is done here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wattload.core.settings import setting
 from wattload.core.workload import Requirement
-from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
-from wattload.loaders.torch_tensors import TensorPackage, TorchTensors
-
-if TYPE_CHECKING:
-    from wattload.loaders.torch_tensors import Tensors
+from wattload.loaders.tensor_loads import LoadPlan
+from wattload.loaders.torch_tensors import TensorPackage, Tensors
 
 VARIABLE = "RUNAI_STREAMER_CONCURRENCY"
 BUFFER_LIMIT_BYTES = 40_000_000_000
@@ -33,11 +26,10 @@ class Config(TensorPackage):
     """The settings of loader=runai."""
 
     name: ClassVar[str] = "runai"
-    requires: ClassVar[tuple[Requirement, ...]] = (
-        Requirement(
-            module="runai_model_streamer", software="the Run:ai Model Streamer", extra="runai"
-        ),
+    tensor_package = Requirement(
+        module="runai_model_streamer", software="the Run:ai Model Streamer", extra="runai"
     )
+    requires = (tensor_package,)
 
     _target_: str = "wattload.loaders.runai.Config"
     concurrency: int = setting(
@@ -52,26 +44,10 @@ class Config(TensorPackage):
         is_whole = plan.needed_bytes == plan.read_bytes
         return plan.needed_bytes + (plan.read_bytes // 4 if is_whole else buffers)
 
-    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
-        read = partial(_tensors, concurrency=self.concurrency)
-        return TorchTensors(plan, read, package="runai-model-streamer")
+    def read_tensors(self, plan: LoadPlan) -> Tensors:
+        from runai_model_streamer import SafetensorsStreamer
 
-
-def _tensors(files: Sequence[Path], *, concurrency: int) -> Tensors:
-    from runai_model_streamer import SafetensorsStreamer
-
-    with _variable(str(concurrency)), SafetensorsStreamer() as streamer:
-        streamer.stream_files([str(path) for path in files])
-        yield from streamer.get_tensors()
-
-
-@contextmanager
-def _variable(value: str) -> Iterator[None]:
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
+        os.environ[VARIABLE] = str(self.concurrency)
+        with SafetensorsStreamer() as streamer:
+            streamer.stream_files([str(path) for path in plan.files])
+            yield from streamer.get_tensors()

@@ -12,11 +12,10 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +29,13 @@ from wattload.loaders.aligned_io import PAGE_BYTES, round_down, round_up
 from wattload.loaders.data.cold_cache import read_ahead_remarks
 from wattload.loaders.engine.faults import guarded
 from wattload.loaders.gpu_tensors import ReadBack, gpu_memory_shortage
-from wattload.loaders.tensor_loads import Loaded, LoadPlan, TensorPart
+from wattload.loaders.tensor_loads import Loaded, LoadPlan, TensorLoad, TensorPart
 
 if TYPE_CHECKING:
     import torch
 
-    Tensors = Generator[tuple[str, torch.Tensor]]
+Tensors: TypeAlias = "Generator[tuple[str, torch.Tensor]]"
+"""All tensors of some files with their names, whole and in host or GPU memory."""
 
 SAFETENSORS = Requirement(module="safetensors", software="safetensors", extra="torch")
 
@@ -46,32 +46,31 @@ class TorchTensors:
     def __init__(
         self,
         plan: LoadPlan,
-        read: Callable[[Sequence[Path]], Tensors],
+        read: Callable[[LoadPlan], Tensors],
         *,
-        package: str,
-        mapped: bool = False,
-        remarks: tuple[str, ...] = (),
+        module: str,
+        mapped: bool,
     ) -> None:
         """Import PyTorch and the package, and create the context of the GPU.
 
         Args:
             plan: what is needed.
-            read: opens files, and yields all tensors with their names.
-            package: the name of the distribution that reads.
+            read: opens the files of a plan and yields their tensors.
+            module: the package that reads, by its import name.
             mapped: whether tensors are views of mapped files; else each has memory of its own.
-            remarks: of the path.
         """
         import torch
 
-        import_module("safetensors.torch" if mapped else package.replace("-", "_"))
+        import_module("safetensors.torch" if mapped else module)
         self._torch, self._plan, self._read, self._mapped = torch, plan, read, mapped
         self._held: dict[int, torch.Tensor] = {}
         self._read_back = ReadBack()
+        package = module.replace("_", "-")
         self._path = DataPath(
             data_path=package,
             path_requested="page_cache" if mapped else "o_direct",
             engine=f"{package} {version(package)}, PyTorch {torch.__version__}",
-            remarks=remarks,
+            remarks=read_ahead_remarks(plan.files) if mapped else (),
         )
         self._synchronize()
 
@@ -85,7 +84,7 @@ class TorchTensors:
             with (
                 gpu_memory_shortage(plan.device),
                 nullcontext() if plan.device is None else cuda.device(plan.device),
-                closing(self._read(plan.files)) as tensors,
+                closing(self._read(plan)) as tensors,
             ):
                 for name, tensor in tensors:
                     if not tensor.nbytes:
@@ -178,40 +177,50 @@ def _touch(rows: NDArray[np.uint8]) -> None:
         rows[:, -1].max()
 
 
-def mapped_tensors(plan: LoadPlan, read: Callable[[Sequence[Path]], Tensors]) -> TorchTensors:
-    """Return a load of tensors that safetensors maps; the kernel's read-ahead decides its rate."""
-    remarks = read_ahead_remarks(plan.files)
-    return TorchTensors(plan, read, package="safetensors", mapped=True, remarks=remarks)
-
-
-def require_safetensors(loader: str) -> None:
-    """Raise ``MissingExtraError`` without PyTorch or safetensors; imports neither."""
-    require_installed([PYTORCH, SAFETENSORS], user=f"{loader} of tensors")
-
-
-@dataclass(slots=True, kw_only=True)
 class TensorPackage:
-    """What the settings of loaders have in common that read whole tensors past the page cache."""
+    """What the settings of loaders have in common whose tensors a Python package reads."""
+
+    __slots__ = ()
 
     name: ClassVar[str]
-    requires: ClassVar[tuple[Requirement, ...]]
+    tensor_package: ClassVar[Requirement]
+    tensors_bypass_cache: ClassVar[bool] = True
+    """With io_uring or threads and O_DIRECT, where the file system has it."""
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
         check_settings(self, "loader")
 
     @property
-    def tensors_bypass_cache(self) -> bool:
-        """``True``: with io_uring or threads and O_DIRECT, where the file system has it."""
-        return True
-
-    @property
     def reads_columns(self) -> bool:
-        return False
+        """Whether files are mapped: packages that read them read whole tensors."""
+        return not self.tensors_bypass_cache
 
     def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
-        """Raise if the package is not installed, or slices are needed."""
+        """Raise if PyTorch or the package is not installed, or for slices that it can't read."""
         self.check()
-        require_installed(self.requires, user=f"loader={self.name}")
-        if plan.sliced:
+        packages = [PYTORCH, self.tensor_package]
+        require_installed(packages, user=f"loader={self.name} of tensors")
+        if plan.sliced and not self.reads_columns:
             raise ConfigError(f"loader={self.name} reads whole tensors; use workload.access=whole")
+
+    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
+        module, is_mapped = self.tensor_package.module, not self.tensors_bypass_cache
+        return TorchTensors(plan, self.read_tensors, module=module, mapped=is_mapped)
+
+    def read_tensors(self, plan: LoadPlan) -> Tensors:
+        """Open the files of a plan by the package, and yield their tensors as it has them."""
+        raise NotImplementedError
+
+
+class MappedTensors(TensorPackage):
+    """What settings have in common whose tensors safetensors maps: the kernel's read-ahead."""
+
+    __slots__ = ()
+
+    tensor_package = SAFETENSORS
+    tensors_bypass_cache = False
+
+    def tensor_load_bytes(self, plan: LoadPlan) -> int:
+        """Return nothing: all pages are the page cache's."""
+        return 0

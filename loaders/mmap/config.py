@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.host.cgroups import usable_cpus
@@ -31,14 +31,11 @@ from wattload.loaders.mmap.reader import (
     mapped_path,
     storage_read_bytes,
 )
-from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
-from wattload.loaders.torch_tensors import mapped_tensors, require_safetensors
+from wattload.loaders.tensor_loads import LoadPlan
+from wattload.loaders.torch_tensors import MappedTensors, Tensors
 from wattload.loaders.vectors.layout import NodeLayout
 from wattload.loaders.vectors.native_search import BY_MAPPING, EngineSearcher
 from wattload.loaders.vectors.search import Searcher, SearchIndex, SearchPlan
-
-if TYPE_CHECKING:
-    from wattload.loaders.torch_tensors import Tensors
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,7 +83,7 @@ class MappedRows:
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(MappedRows):
+class Config(MappedRows, MappedTensors):
     """The settings of loader=mmap."""
 
     name: ClassVar[str] = "mmap"
@@ -147,39 +144,22 @@ class Config(MappedRows):
         advice = mmap.MADV_RANDOM if self.advice == "random" else mmap.MADV_NORMAL
         return EngineSearcher(index, plan, path, access=BY_MAPPING, advice=advice)
 
-    @property
-    def tensors_bypass_cache(self) -> bool:
-        return False
-
-    @property
-    def reads_columns(self) -> bool:
-        return True
-
     def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
         """Raise without PyTorch or safetensors, or for settings that safetensors does not have."""
-        self.check()
-        require_safetensors("loader=mmap")
+        MappedTensors.check_tensor_load(self, plan, targets)
         if self.threads is not None or self.advice != "normal":
             raise ConfigError(
                 "loader.threads and loader.advice have no meaning in a load of tensors: "
                 "safetensors maps the files, and one thread reads them; leave both out"
             )
 
-    def tensor_load_bytes(self, plan: LoadPlan) -> int:
-        """Return nothing: all pages are the page cache's."""
-        return 0
+    def read_tensors(self, plan: LoadPlan) -> Tensors:
+        from safetensors import safe_open
 
-    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
-        return mapped_tensors(plan, _tensors)
-
-
-def _tensors(files: Sequence[Path]) -> Tensors:
-    from safetensors import safe_open
-
-    for path in files:
-        with safe_open(path, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - it is no mapping
-                yield name, opened.get_tensor(name)
+        for path in plan.files:
+            with safe_open(path, framework="pt") as opened:
+                for name in opened.keys():  # noqa: SIM118 - it is no mapping
+                    yield name, opened.get_tensor(name)
 
 
 def _require_storage_count() -> None:

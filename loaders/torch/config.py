@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.io import Loader
-from wattload.core.settings import check_settings, setting
+from wattload.core.settings import setting
 from wattload.core.storage.targets import Target
 from wattload.core.units import compared_bytes
 from wattload.core.workload import PYTORCH, Requirement, require_installed
@@ -21,11 +20,8 @@ from wattload.loaders.data.record_formats import record_format
 from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.library import NULL, PREAD, choose_backend
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
-from wattload.loaders.tensor_loads import LoadPlan, TensorLoad
-from wattload.loaders.torch_tensors import mapped_tensors, require_safetensors
-
-if TYPE_CHECKING:
-    from wattload.loaders.torch_tensors import Tensors
+from wattload.loaders.tensor_loads import LoadPlan
+from wattload.loaders.torch_tensors import MappedTensors, Tensors
 
 SHARED_MEMORY = "/dev/shm"
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -35,7 +31,7 @@ DISK_THREADS = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class Config:
+class Config(MappedTensors):
     """PyTorch's DataLoader, ``torch.save``, and ``safetensors.torch.load_file``.
 
     DLIO's ``read_threads`` are ``workers``; its prefetch size of 2, divided by the workers and
@@ -57,10 +53,6 @@ class Config:
         choices=START_METHODS,
     )
     bucket_bytes: int = setting(1 << 30, "Largest file of torch.save.", least=1)
-
-    def check(self) -> None:
-        """Raise ``ConfigError`` for a setting outside its range."""
-        check_settings(self, "loader")
 
     def require_checkpoint_library(self) -> None:
         """Raise ``MissingExtraError`` if PyTorch is not installed; does not import it."""
@@ -154,25 +146,12 @@ class Config:
             direct=False,
         )
 
-    @property
-    def tensors_bypass_cache(self) -> bool:
-        return False
+    def read_tensors(self, plan: LoadPlan) -> Tensors:
+        """Return tensors by ``safetensors.torch.load_file``, which maps a whole file."""
+        from safetensors.torch import load_file
 
-    @property
-    def reads_columns(self) -> bool:
-        return True
-
-    def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
-        """Raise ``MissingExtraError`` without PyTorch or safetensors."""
-        require_safetensors("loader=torch")
-
-    def tensor_load_bytes(self, plan: LoadPlan) -> int:
-        """Return nothing: all pages are the page cache's."""
-        return 0
-
-    def tensor_load(self, plan: LoadPlan) -> TensorLoad:
-        """Return the load by ``safetensors.torch.load_file``, which maps a file at once."""
-        return mapped_tensors(plan, _tensors)
+        for path in plan.files:
+            yield from load_file(path).items()
 
 
 def require_shared_memory(config: Config, samples: SampleSet) -> None:
@@ -191,10 +170,3 @@ def require_shared_memory(config: Config, samples: SampleSet) -> None:
             f"{needed} of {SHARED_MEMORY}, got {free}; "
             "use fewer loader.workers, or start the container with a larger --shm-size"
         )
-
-
-def _tensors(files: Sequence[Path]) -> Tensors:
-    from safetensors.torch import load_file
-
-    for path in files:
-        yield from load_file(path).items()

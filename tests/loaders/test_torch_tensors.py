@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from wattload.loaders.data.cold_cache import evict, residency
 from wattload.loaders.mmap import config as mmap_config
 from wattload.loaders.tensor_loads import LoadPlan, TensorLoadConfig, TensorPart
 from wattload.loaders.torch import config as torch_config
-from wattload.loaders.torch_tensors import TorchTensors, mapped_tensors
+from wattload.loaders.torch_tensors import Tensors, TorchTensors
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -106,14 +105,14 @@ def test_a_page_that_cannot_be_read_ends_the_load_and_not_the_process(tmp_path: 
 
     plan = Model(tmp_path).plan()
 
-    def read(files: Sequence[Path]) -> Iterator[tuple[str, object]]:
-        for path in files:
+    def read(plan: LoadPlan) -> Tensors:
+        for path in plan.files:
             tensors = load_file(path)
             os.truncate(path, 4096)
             yield from tensors.items()
 
     with (
-        closing(mapped_tensors(plan, read)) as load,  # type: ignore[arg-type]
+        closing(TorchTensors(plan, read, module="safetensors", mapped=True)) as load,
         pytest.raises(OSError, match=r"Input/output error.*model-0"),
     ):
         load.load(lambda _: None)
@@ -133,18 +132,6 @@ def test_a_package_bypasses_the_page_cache_as_it_says(
     pytest.importorskip(config.requires[0].module)
     assert config.tensors_bypass_cache
     assert resident_after(config, big) < 0.01
-
-
-def test_the_streamers_variable_is_set_for_a_load_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("runai_model_streamer")
-    monkeypatch.setenv(runai.VARIABLE, "3")
-    seen: set[str] = set()
-    with closing(runai.Config(concurrency=2).tensor_load(Model(tmp_path).plan())) as load:
-        load.load(lambda moved: seen.add(os.environ[runai.VARIABLE]))
-    assert seen == {"2"}
-    assert os.environ[runai.VARIABLE] == "3"
 
 
 @pytest.mark.parametrize(
@@ -168,10 +155,10 @@ def test_other_tensors_than_planned_are_bad_data(names: str, sentence: str, tmp_
     )
     plan = LoadPlan(files=(tmp_path / "m",), parts=(part,), first_layer=frozenset())
 
-    def read(files: Sequence[Path]) -> Iterator[tuple[str, object]]:
+    def read(plan: LoadPlan) -> Tensors:
         yield from ((name, torch.from_numpy(np.zeros(1, np.uint8))) for name in names)
 
-    load = TorchTensors(plan, read, package="safetensors")  # type: ignore[arg-type]
+    load = TorchTensors(plan, read, module="safetensors", mapped=False)
     with pytest.raises(DataError, match=sentence):
         load.load(lambda _: None)
 
