@@ -21,13 +21,13 @@ from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan
 from wattload.loaders.block_transfers import BlockTransfers, TransferLimits
 from wattload.loaders.checkpoint_store import Shard, ShardStore, make_store
 from wattload.loaders.data.record_formats import record_format
+from wattload.loaders.direct.extent_reads import EngineReads
 from wattload.loaders.direct.feature_rows import DirectGatherer, staging_bytes
 from wattload.loaders.direct.random_reads import DirectRandomReader
 from wattload.loaders.direct.tensors import GpuLoad, HostLoad, Layout
 from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.engine import IOEngine
 from wattload.loaders.engine.library import AUTO, IO_URING, NULL, PREAD, choose_backend
-from wattload.loaders.extent_reads import ExtentReads
 from wattload.loaders.feature_rows import FeatureMemory, FeaturePlan, RowGatherer
 from wattload.loaders.operation_log import ROWS_LIMIT
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
@@ -261,8 +261,8 @@ class Config:
 
     def extent_reads(
         self, memory_bytes: int, target: Target, *, diskless: bool = False
-    ) -> ExtentReads:
-        return ExtentReads(
+    ) -> EngineReads:
+        return EngineReads(
             memory_bytes,
             target,
             backend=NULL if diskless else self.engine,

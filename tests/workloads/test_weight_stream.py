@@ -15,7 +15,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.io import ByteCounter, Extent, IOResult
 from wattload.core.workload import Accelerator, WorkloadPlan
 from wattload.loaders.direct.config import Config as DirectConfig
-from wattload.loaders.extent_reads import ExtentReads
+from wattload.loaders.direct.extent_reads import EngineReads
 from wattload.results.weight_stream import STREAM, StreamFacts
 from wattload.workloads import weight_stream as module
 from wattload.workloads.model_load.models import MODELS
@@ -84,15 +84,15 @@ def test_a_dense_model_is_read_layer_after_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[Extent]] = []
-    read = ExtentReads.read
+    read = EngineReads.read
 
     def noted(
-        self: ExtentReads, wanted: Sequence[tuple[int, Extent]], moved: ByteCounter
+        self: EngineReads, wanted: Sequence[tuple[int, Extent]], moved: ByteCounter
     ) -> IOResult:
         asked.append([extent for _, extent in wanted])
         return read(self, wanted, moved)
 
-    monkeypatch.setattr(ExtentReads, "read", noted)
+    monkeypatch.setattr(EngineReads, "read", noted)
     facts, _ = streamed(tmp_path, model="tiny", tokens=3)
     first, second = asked[1:3]
     assert asked[1:7] == [first, second] * 3
@@ -177,15 +177,15 @@ def test_a_wrong_byte_is_found_where_it_was_delivered(tmp_path: Path) -> None:
 def test_a_read_that_is_lost_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, losing = ExtentReads.read, iter([False, False, True])
+    read, losing = EngineReads.read, iter([False, False, True])
 
     def lossy(
-        self: ExtentReads, wanted: Sequence[tuple[int, Extent]], moved: ByteCounter
+        self: EngineReads, wanted: Sequence[tuple[int, Extent]], moved: ByteCounter
     ) -> IOResult:
         is_lost = len(wanted) > 1 and next(losing, False)
         return read(self, wanted[:-1] if is_lost else wanted, moved)
 
-    monkeypatch.setattr(ExtentReads, "read", lossy)
+    monkeypatch.setattr(EngineReads, "read", lossy)
     facts, _ = streamed(tmp_path, **MIXED)
     assert facts.reads < facts.asked - facts.hits
 
