@@ -26,7 +26,7 @@ class Config(TensorPackage):
     tensor_package = Requirement(
         module="fastsafetensors", software="fastsafetensors", extra="fastsafetensors"
     )
-    requires = (tensor_package,)
+    requires: ClassVar[tuple[Requirement, ...]] = (tensor_package,)
 
     _target_: str = "wattload.loaders.fastsafetensors.Config"
 

@@ -29,7 +29,7 @@ class Config(TensorPackage):
     tensor_package = Requirement(
         module="instanttensor", software="InstantTensor", extra="instanttensor"
     )
-    requires = (tensor_package,)
+    requires: ClassVar[tuple[Requirement, ...]] = (tensor_package,)
 
     _target_: str = "wattload.loaders.instanttensor.Config"
 

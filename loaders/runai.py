@@ -29,7 +29,7 @@ class Config(TensorPackage):
     tensor_package = Requirement(
         module="runai_model_streamer", software="the Run:ai Model Streamer", extra="runai"
     )
-    requires = (tensor_package,)
+    requires: ClassVar[tuple[Requirement, ...]] = (tensor_package,)
 
     _target_: str = "wattload.loaders.runai.Config"
     concurrency: int = setting(
