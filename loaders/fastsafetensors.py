@@ -1,14 +1,15 @@
 """loader=fastsafetensors: the package of that name, file by file, as vLLM uses it.
 
-16 threads read a file with O_DIRECT through bounce buffers to where its tensors are to be; while a
-file's tensors are copied to memory of their own, the next file is read. GPUDirect Storage is not
-used.
+16 threads read a file with O_DIRECT to where its tensors are to be, to a GPU through bounce
+buffers; while a file's tensors are copied to memory of their own, the next file is read. GPUDirect
+Storage is not used; vLLM 0.33 tries it on one GPU and not on several.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 from wattload.core.workload import Requirement
@@ -31,13 +32,16 @@ class Config(TensorPackage):
     _target_: str = "wattload.loaders.fastsafetensors.Config"
 
     def tensor_load_bytes(self, plan: LoadPlan) -> int:
-        """Return bounce buffers and, on the host, the parts and the two largest files."""
+        """Return bounce buffers or, on the host, two files, a tensor and the parts of so far."""
         if plan.device is not None:
             return BOUNCE_BYTES
-        files = [0] * len(plan.files)
+        files, parts = [0] * (len(plan.files) + 1), [0] * len(plan.files)
         for part in plan.parts:
             files[part.file] += part.tensor_bytes
-        return BOUNCE_BYTES + plan.needed_bytes + sum(sorted(files)[-2:])
+            parts[part.file] += part.needed_bytes
+        cut = [each.tensor_bytes for each in plan.parts if each.needed_bytes < each.tensor_bytes]
+        held = zip(files, files[1:], accumulate(parts), strict=False)
+        return max(map(sum, held)) + max(cut, default=0)
 
     def read_tensors(self, plan: LoadPlan) -> Tensors:
         from fastsafetensors import ParallelLoader, SingleGroup

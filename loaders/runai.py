@@ -1,8 +1,12 @@
 """loader=runai: the Run:ai Model Streamer, which reads all files of a model in one request.
 
-It reads into buffers of host memory that it hands over with the tensors in them, by io_uring with
-O_DIRECT where the host has it, in reads of 8 MiB (release 0.17). Tensors come in the order in which
-their reads end. vLLM copies them to a GPU from there, as is done here.
+It reads into buffers of host memory that it hands over with the tensors in them. Tensors come in
+the order in which their reads end, and are copied to a GPU from there; vLLM 0.33 copies each one on
+the host before.
+
+Release 0.17 reads by io_uring with O_DIRECT, else by libaio, 8 MiB at once, and the number of reads
+in flight is ``RUNAI_STREAMER_CONCURRENCY``; where that is not set, it is 64. Where the host has
+neither, so many threads read 2 MiB at once through the page cache, 16 by default.
 """
 
 from __future__ import annotations
@@ -33,16 +37,18 @@ class Config(TensorPackage):
 
     _target_: str = "wattload.loaders.runai.Config"
     concurrency: int = setting(
-        16, f"Reads in flight of a rank: {VARIABLE}, as vLLM sets it.", least=1, most=1024
+        16,
+        f"Reads in flight of a rank: {VARIABLE}; the package itself takes 64 by io_uring.",
+        least=1,
+        most=1024,
     )
 
     def tensor_load_bytes(self, plan: LoadPlan) -> int:
-        """Return the model with the gaps in its buffers, or the buffers and the parts copied."""
+        """Return the buffers and, on the host, the parts of what came in buffers before them."""
         buffers = min(plan.read_bytes, BUFFER_LIMIT_BYTES)
         if plan.device is not None:
             return buffers
-        is_whole = plan.needed_bytes == plan.read_bytes
-        return plan.needed_bytes + (plan.read_bytes // 4 if is_whole else buffers)
+        return buffers + plan.needed_bytes * (plan.read_bytes - buffers) // plan.read_bytes
 
     def read_tensors(self, plan: LoadPlan) -> Tensors:
         from runai_model_streamer import SafetensorsStreamer

@@ -1,8 +1,9 @@
 """Loads of tensors by the Python packages that yield PyTorch tensors, one after the other.
 
 What a package yields is a tensor of its own, or a view of a mapped file (``mapped``). safetensors
-maps lazily: pages are read when they are first touched, so each page of what is needed is touched
-here, by one thread and in the order of the tensors. To a GPU, the copy touches them.
+maps lazily: pages are read when they are first touched. So one thread touches each page here, in
+the order of the tensors: those of whole tensors, or of a sliced plan those of its parts. Where all
+that is to be touched goes to a GPU, the copy touches it.
 """
 
 from __future__ import annotations

@@ -232,13 +232,16 @@ def _header(path: Path) -> tuple[bytes, int]:
         _refuse(path, "it is missing, or is no regular file")
     try:
         with path.open("rb") as opened:
-            rest_bytes = os.fstat(opened.fileno()).st_size - _LENGTH_BYTES
+            size_bytes = os.fstat(opened.fileno()).st_size
+            rest_bytes = size_bytes - _LENGTH_BYTES
+            if rest_bytes < 0:
+                _refuse(path, f"it has {size_bytes} bytes, too few for a safetensors file")
             header_bytes = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
             if header_bytes > min(rest_bytes, MOST_HEADER_BYTES):
                 _refuse(
                     path,
                     f"its first 8 bytes announce a header of {header_bytes:,} bytes, and it has "
-                    f"{max(rest_bytes, 0):,} more bytes; {MOST_HEADER_BYTES:,} are allowed",
+                    f"{rest_bytes:,} more bytes; {MOST_HEADER_BYTES:,} are allowed",
                 )
             return opened.read(header_bytes), rest_bytes - header_bytes
     except OSError as error:

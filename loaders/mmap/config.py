@@ -3,7 +3,9 @@
 This is how programs read that map a data set and index it. Blocks come through the page cache, with
 the kernel's read-ahead around each fault (``advice=normal``) or without (``advice=random``).
 Tensors are those of ``safetensors.safe_open``, one after the other, as vLLM's load format ``auto``
-takes them (release 0.16, ``safetensors_weights_iterator`` in model_loader/weight_utils.py).
+takes them from a local drive (release 0.33, ``safetensors_weights_iterator`` in
+model_loader/weight_utils.py). Of several ranks each one of vLLM's narrows a tensor before it copies
+it, so it reads the pages of its part and their read-ahead: that is ``workload.access=sliced``.
 """
 
 from __future__ import annotations

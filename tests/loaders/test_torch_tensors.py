@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.context import context_at
 from tests.loaders.tensor_loads import Model, TensorLoadContract
 from wattload.core.errors import ConfigError, DataError
 from wattload.loaders import fastsafetensors, instanttensor, runai
@@ -20,6 +21,8 @@ from wattload.loaders.mmap import config as mmap_config
 from wattload.loaders.tensor_loads import LoadPlan, TensorLoadConfig, TensorPart
 from wattload.loaders.torch import config as torch_config
 from wattload.loaders.torch_tensors import Tensors, TorchTensors
+from wattload.workloads.model_load.config import Config
+from wattload.workloads.model_load.dataset import dataset_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -161,6 +164,34 @@ def test_other_tensors_than_planned_are_bad_data(names: str, sentence: str, tmp_
     load = TorchTensors(plan, read, module="safetensors", mapped=False)
     with pytest.raises(DataError, match=sentence):
         load.load(lambda _: None)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_tensors_that_changed_places_at_equal_size_and_time_are_found(
+    tmp_path: Path, is_own: bool
+) -> None:
+    context = context_at(tmp_path)
+    [target] = context.targets
+    data = dataset_of(Config(model="tiny"), 7, target, scale="demo")
+    data.prepare(context)
+    if is_own:
+        data = dataset_of(Config(source=str(data.files[0].parent)), 7, target, scale="demo")
+    [path], plan = data.files, data.plan_of(0, 1)
+    before, content = path.stat(), path.read_bytes()
+    for one, other in ((b"k_proj", b"@@@@@@"), (b"v_proj", b"k_proj"), (b"@@@@@@", b"v_proj")):
+        content = content.replace(one, other)
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with closing(mmap_config.Config().tensor_load(plan)) as load:
+        load.load(lambda _: None)
+        names = [
+            part.name
+            for index, part in enumerate(plan.parts)
+            if data.compare(part, load.content(index))
+        ]
+    assert names == [
+        part.name for part in plan.parts if "k_proj" in part.name or "v_proj" in part.name
+    ]
 
 
 def test_instanttensor_needs_a_gpu(tmp_path: Path) -> None:

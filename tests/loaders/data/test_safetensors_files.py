@@ -103,7 +103,7 @@ def changed(**entry: object) -> dict[str, Any]:
 
 
 BAD_FILES: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "its first 8 bytes announce a header of 0 bytes"),
+    "empty": (b"", "it has 0 bytes, too few for a safetensors file"),
     "pickled": (b"PK\x03\x04" * 100, "announce a header of 289,157,608,118,635,344 bytes"),
     "too long": ((100_000_001).to_bytes(8, "little"), "100,000,000 are allowed"),
     "beyond the file": (file_bytes(PAIR)[:40], "and it has 32 more bytes"),
