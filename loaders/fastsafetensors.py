@@ -28,6 +28,7 @@ class Config(TensorPackage):
         module="fastsafetensors", software="fastsafetensors", extra="fastsafetensors"
     )
     requires: ClassVar[tuple[Requirement, ...]] = (tensor_package,)
+    tensors_bypass_cache = True
 
     _target_: str = "wattload.loaders.fastsafetensors.Config"
 

@@ -30,6 +30,7 @@ class Config(TensorPackage):
         module="instanttensor", software="InstantTensor", extra="instanttensor"
     )
     requires: ClassVar[tuple[Requirement, ...]] = (tensor_package,)
+    tensors_bypass_cache = True
 
     _target_: str = "wattload.loaders.instanttensor.Config"
 

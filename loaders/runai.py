@@ -34,6 +34,7 @@ class Config(TensorPackage):
         module="runai_model_streamer", software="the Run:ai Model Streamer", extra="runai"
     )
     requires: ClassVar[tuple[Requirement, ...]] = (tensor_package,)
+    tensors_bypass_cache = True
 
     _target_: str = "wattload.loaders.runai.Config"
     concurrency: int = setting(

@@ -49,11 +49,6 @@ class TensorPart:
     def needed_bytes(self) -> int:
         return (self.rows[1] - self.rows[0]) * (self.columns[1] - self.columns[0])
 
-    @property
-    def has_whole_rows(self) -> bool:
-        """Whether the part is contiguous in its file."""
-        return self.columns == (0, self.row_bytes)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
@@ -90,7 +85,7 @@ class LoadPlan:
                     part.name.removesuffix(".weight").rpartition(".")[2]
                     for part in self.parts
                     if part.needed_bytes < part.tensor_bytes
-                    and not (self.sliced and (part.has_whole_rows or reads_columns))
+                    and not (self.sliced and (reads_columns or part.columns == (0, part.row_bytes)))
                 }
             )
         )

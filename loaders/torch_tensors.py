@@ -179,14 +179,16 @@ def _touch(rows: NDArray[np.uint8]) -> None:
 
 
 class TensorPackage:
-    """What the settings of loaders have in common whose tensors a Python package reads."""
+    """What the settings of loaders have in common whose tensors a Python package reads.
+
+    As it is, that is safetensors, which maps files.
+    """
 
     __slots__ = ()
 
     name: ClassVar[str]
-    tensor_package: ClassVar[Requirement]
-    tensors_bypass_cache: ClassVar[bool] = True
-    """With io_uring or threads and O_DIRECT, where the file system has it."""
+    tensor_package: ClassVar[Requirement] = SAFETENSORS
+    tensors_bypass_cache: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a setting outside its range."""
@@ -205,6 +207,10 @@ class TensorPackage:
         if plan.sliced and not self.reads_columns:
             raise ConfigError(f"loader={self.name} reads whole tensors; use workload.access=whole")
 
+    def tensor_load_bytes(self, plan: LoadPlan) -> int:
+        """Return nothing: all pages of mapped files are the page cache's."""
+        return 0
+
     def tensor_load(self, plan: LoadPlan) -> TensorLoad:
         module, is_mapped = self.tensor_package.module, not self.tensors_bypass_cache
         return TorchTensors(plan, self.read_tensors, module=module, mapped=is_mapped)
@@ -212,16 +218,3 @@ class TensorPackage:
     def read_tensors(self, plan: LoadPlan) -> Tensors:
         """Open the files of a plan by the package, and yield their tensors as it has them."""
         raise NotImplementedError
-
-
-class MappedTensors(TensorPackage):
-    """What settings have in common whose tensors safetensors maps: the kernel's read-ahead."""
-
-    __slots__ = ()
-
-    tensor_package = SAFETENSORS
-    tensors_bypass_cache = False
-
-    def tensor_load_bytes(self, plan: LoadPlan) -> int:
-        """Return nothing: all pages are the page cache's."""
-        return 0

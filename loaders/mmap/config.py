@@ -34,7 +34,7 @@ from wattload.loaders.mmap.reader import (
     storage_read_bytes,
 )
 from wattload.loaders.tensor_loads import LoadPlan
-from wattload.loaders.torch_tensors import MappedTensors, Tensors
+from wattload.loaders.torch_tensors import TensorPackage, Tensors
 from wattload.loaders.vectors.layout import NodeLayout
 from wattload.loaders.vectors.native_search import BY_MAPPING, EngineSearcher
 from wattload.loaders.vectors.search import Searcher, SearchIndex, SearchPlan
@@ -85,7 +85,7 @@ class MappedRows:
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(MappedRows, MappedTensors):
+class Config(MappedRows, TensorPackage):
     """The settings of loader=mmap."""
 
     name: ClassVar[str] = "mmap"
@@ -148,7 +148,7 @@ class Config(MappedRows, MappedTensors):
 
     def check_tensor_load(self, plan: LoadPlan, targets: Sequence[Target]) -> None:
         """Raise without PyTorch or safetensors, or for settings that safetensors does not have."""
-        MappedTensors.check_tensor_load(self, plan, targets)
+        TensorPackage.check_tensor_load(self, plan, targets)
         if self.threads is not None or self.advice != "normal":
             raise ConfigError(
                 "loader.threads and loader.advice have no meaning in a load of tensors: "

@@ -21,7 +21,7 @@ from wattload.loaders.direct.transfers import EngineTransfers
 from wattload.loaders.engine.library import NULL, PREAD, choose_backend
 from wattload.loaders.samples import ReadCounter, SampleSet, make_loader
 from wattload.loaders.tensor_loads import LoadPlan
-from wattload.loaders.torch_tensors import MappedTensors, Tensors
+from wattload.loaders.torch_tensors import TensorPackage, Tensors
 
 SHARED_MEMORY = "/dev/shm"
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -31,7 +31,7 @@ DISK_THREADS = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(MappedTensors):
+class Config(TensorPackage):
     """PyTorch's DataLoader, ``torch.save``, and ``safetensors.torch.load_file``.
 
     DLIO's ``read_threads`` are ``workers``; its prefetch size of 2, divided by the workers and
