@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -10,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB
 from wattload.core.workload import Phase, RunContext
-from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffers, round_up
+from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data import positioned_bytes, safetensors_files
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
 from wattload.loaders.data.safetensors_files import ModelFiles
@@ -45,11 +45,10 @@ WRITING_BYTES = WRITERS * BLOCK_BYTES
 
 
 class Dataset:
-    """The files of a model and their tensors; ``origin`` says in words where they are from."""
+    """The files of a model and their tensors."""
 
-    def __init__(self, name: str, origin: str, found: ModelFiles) -> None:
-        self.name = name
-        self.origin = origin
+    def __init__(self, name: str, found: ModelFiles, kv_heads: int | None) -> None:
+        self.name, self.kv_heads = name, kv_heads
         self.files, self.tensors, self.links = found.files, found.tensors, found.links
 
     @property
@@ -66,7 +65,6 @@ class Dataset:
             layers=len({layer_of(tensor.name) for tensor in self.tensors} - {None}),
             tensors=len(self.tensors),
             tensor_bytes=sum(tensor.size_bytes for tensor in self.tensors),
-            files=len(self.files),
             file_bytes=sum(self.sizes.values()),
             digest=hashlib.sha256(text.encode()).hexdigest(),
         )
@@ -78,26 +76,19 @@ class Dataset:
 
         Raises:
             ConfigError: ``tp`` does not divide a dimension.
-            DataError: no tensor is an embedding, or none is of layer 0.
         """
         stored = [tensor for tensor in self.tensors if tensor.size_bytes]
         embeddings = {i for i, tensor in enumerate(stored) if models.is_embedding(tensor.name)}
         layer = {i for i, tensor in enumerate(stored) if layer_of(tensor.name) == 0}
-        if not (embeddings and layer):
-            raise DataError(
-                f"{self.origin} lacks an embedding (model.embed_tokens.weight) or a layer 0 "
-                "(model.layers.0.*) by the names of its tensors; choose the weights of a "
-                "transformer for workload.source"
-            )
         parts = []
         for tensor in stored:
-            rows, columns = models.part_of(tensor, rank, tp)
+            rows, columns = models.part_of(tensor, rank, tp, self.kv_heads)
             fields = asdict(tensor) | {"row_bytes": tensor.row_bytes}
             parts.append(TensorPart(**fields, rows=rows, columns=columns))
         return LoadPlan(
             files=self.files,
             parts=tuple(parts),
-            first_layer=frozenset(embeddings | layer),
+            first_layer=frozenset(embeddings | layer if embeddings and layer else ()),
             sliced=sliced,
             device=device,
         )
@@ -154,8 +145,7 @@ class GeneratedModel(Dataset):
             self._heads[safetensors_files.INDEX] = safetensors_files.index_of(shards)
         files = tuple(self._folder / name for name in names)
         stored = tuple(tensor for _, each in laid for tensor in each)
-        title = f"{model.name}, {model.layers} layers of {dtype}"
-        super().__init__(model.name, title, ModelFiles(files, stored, links=0))
+        super().__init__(model.name, ModelFiles(files, stored, links=0), model.kv_heads)
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -212,22 +202,17 @@ class GeneratedModel(Dataset):
     def _write(self, folder: DataFolder, name: str, phase: Phase) -> None:
         """Write one file durably; its space is reserved first, so that a full target shows."""
         head, size_bytes, seed = self._heads[name], self.sizes[name], self._file_seed(name)
-        buffers = SimpleQueue[NDArray[np.uint8]]()
 
         def write_block(descriptor: int, start: int) -> None:
-            buffer = buffers.get()
-            try:
-                block_bytes = min(BLOCK_BYTES, size_bytes - start)
-                block = buffer[: round_up(block_bytes, PAGE_BYTES)]
-                positioned_bytes.fill(block, seed=seed, offset_bytes=start)
-                header = np.frombuffer(head[start : start + block_bytes], np.uint8)
-                block[: len(header)] = header
-                done = 0
-                while done < len(block):
-                    done += os.pwrite(descriptor, block.data[done:], start + done)
-                phase.count_written(block_bytes)
-            finally:
-                buffers.put(buffer)
+            block_bytes = min(BLOCK_BYTES, size_bytes - start)
+            block = aligned_buffer(round_up(block_bytes, PAGE_BYTES))
+            positioned_bytes.fill(block, seed=seed, offset_bytes=start)
+            header = np.frombuffer(head[start : start + block_bytes], np.uint8)
+            block[: len(header)] = header
+            done = 0
+            while done < len(block):
+                done += os.pwrite(descriptor, block.data[done:], start + done)
+            phase.count_written(block_bytes)
 
         temporary = folder.announce(name)
         try:
@@ -236,8 +221,6 @@ class GeneratedModel(Dataset):
                 descriptor = opened.create(temporary, os.O_WRONLY | direct)
             try:
                 os.posix_fallocate(descriptor, 0, size_bytes)
-                for buffer in aligned_buffers(WRITERS, BLOCK_BYTES):
-                    buffers.put(buffer)
                 with ThreadPoolExecutor(WRITERS, thread_name_prefix="generate") as threads:
                     starts = range(0, size_bytes, BLOCK_BYTES)
                     list(threads.map(partial(write_block, descriptor), starts))
@@ -263,7 +246,7 @@ class OwnModel(Dataset):
         self._folder = folder
         found = safetensors_files.read_folder(folder)
         self._states = {path: self._state(path) for path in found.files}
-        super().__init__(folder.name, str(folder), found)
+        super().__init__(folder.name, found, _kv_heads(folder))
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -304,6 +287,15 @@ class OwnModel(Dataset):
                 f"{path} has changed since this run began (its size or time); leave the files of "
                 "workload.source alone while they are measured, and start again"
             )
+
+
+def _kv_heads(folder: Path) -> int | None:
+    """Return the heads of keys and values by ``config.json``; ``None`` where it does not say."""
+    try:
+        found = json.loads((folder / "config.json").read_bytes())["num_key_value_heads"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Dataset:

@@ -16,7 +16,8 @@ from wattload.loaders.data.safetensors_files import StoredTensor, Tensor
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 _EMBEDDINGS = {"embed_tokens", "tok_embeddings", "wte"}
-_BY_ROWS = {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"} | _EMBEDDINGS
+_OF_HEADS = {"k_proj", "v_proj"}
+_BY_ROWS = {"q_proj", "gate_proj", "up_proj", "lm_head"} | _OF_HEADS | _EMBEDDINGS
 _BY_COLUMNS = {"o_proj", "down_proj"}
 
 
@@ -120,19 +121,28 @@ def is_embedding(name: str) -> bool:
     return _module_of(name) in _EMBEDDINGS
 
 
-def part_of(tensor: StoredTensor, rank: int, tp: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def part_of(
+    tensor: StoredTensor, rank: int, tp: int, kv_heads: int | None = None
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the rows, and the bytes of each row, that rank ``rank`` of ``tp`` needs.
 
     As Megatron-LM and vLLM divide a transformer: by rows what comes first (query, key, value, gate,
     up) and embedding and head, by columns what comes second (output, down). Norms, routers and
-    tensors of other names are whole on every rank. With more ranks than heads of keys, vLLM
-    repeats such heads; here they are divided.
+    tensors of other names are whole on every rank. With more ranks than ``kv_heads``, each of these
+    heads is on several ranks.
 
     Raises:
-        ConfigError: the dimension is not a multiple of ``tp``.
+        ConfigError: the dimension is not a multiple of ``tp``, or ``tp`` is none of ``kv_heads``.
     """
     module, row_bytes = _module_of(tensor.name), tensor.row_bytes
     rows, columns = (0, tensor.rows), (0, row_bytes)
+    if module in _OF_HEADS and kv_heads and tp > kv_heads:
+        if tp % kv_heads:
+            raise ConfigError(
+                f"workload.tp={tp} is no multiple of {kv_heads}, the model's heads of keys and "
+                "values, which ranks then share; choose one"
+            )
+        rank, tp = rank * kv_heads // tp, kv_heads
     if module in _BY_ROWS and tensor.shape:
         return _share(tensor, rank, tp, tensor.rows, 1), columns
     if module in _BY_COLUMNS and len(tensor.shape) > 1:

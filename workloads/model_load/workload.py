@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import resource
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError
 from wattload.core.host.counters import host_state
-from wattload.core.io import KEPT_PAGES, Extent, IOKind, IOPlan
+from wattload.core.io import KEPT_PAGES, Extent
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import named_values, read_text
 from wattload.core.units import MIB, compared_bytes, format_bytes
 from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
-from wattload.loaders.aligned_io import aligned_buffer, direct_alignment
 from wattload.loaders.data.cold_cache import cold_cache_check, evict, residency, worst_of_each
-from wattload.loaders.engine.engine import IOEngine
+from wattload.loaders.direct.extent_reads import EngineReads
+from wattload.loaders.engine.library import AUTO
 from wattload.loaders.tensor_loads import LoadPlan, TensorLoad, TensorLoadConfig
 from wattload.results.model_load import facts
+from wattload.results.model_load.figures import LEAST_BYTES
 from wattload.workloads.model_load.config import Config
 from wattload.workloads.model_load.dataset import WORKLOAD, WRITING_BYTES, Dataset, dataset_of
 from wattload.workloads.model_load.gpu import RankGpu, gpu_of
@@ -31,15 +30,17 @@ from wattload.workloads.model_load.gpu import RankGpu, gpu_of
 SAMPLE_S = 0.02
 """Time between two readings of a process's memory."""
 WARM_BYTES = 4 * MIB
-CEILING_BLOCK_BYTES, CEILING_DEPTH, CEILING_S = 4 * MIB, 32, 5.0
+CEILING_BLOCK_BYTES, CEILING_DEPTH, CEILING_S = 4 * MIB, 32, 3.0
 
 
 class ModelLoad:
     """Loads of a model from safetensors files, by as many ranks as tensor parallelism has.
 
     Each load is a span of the timed phase ``load``. Before it files are evicted from the page
-    cache, or read once in ``warm_up``. Afterwards every part is compared where it was delivered, in
-    ``compare``; for the last load that is behind the job.
+    cache, or read once. Afterwards every part is compared where it was delivered, in ``compare``;
+    for the last load that is behind the job. A load that is not timed comes first, in ``warm_up``:
+    a process has to get its memory, which on a virtual machine took three times as long as a load
+    by any loader, and says nothing of drives and loaders.
     """
 
     name: ClassVar[str] = WORKLOAD
@@ -85,7 +86,7 @@ class ModelLoad:
         )
         loader.check_tensor_load(plan, context.targets)
         host_bytes, model = loader.tensor_load_bytes(plan), data.model
-        size = f"{format_bytes(model.tensor_bytes)} in {model.files} files"
+        size = f"{format_bytes(model.tensor_bytes)} in {len(data.files)} files"
         where = gpu.name if gpu else "host memory"
         needs = f"{format_bytes(plan.needed_bytes)} for each of {config.tp} ranks, to {where}"
         missing, data_bytes = data.missing(), sum(data.sizes.values())
@@ -96,7 +97,7 @@ class ModelLoad:
             present_bytes=data.present_bytes(),
             run_bytes=0,
             peak_bytes=data_bytes,
-            read_bytes=config.loads * world.world_size * _read_bytes(plan),
+            read_bytes=(1 + config.loads) * world.world_size * _read_bytes(plan),
             memory_bytes_per_rank=max(host_bytes, WRITING_BYTES if missing else 0),
             needs_direct_io=loader.tensors_bypass_cache,
             lines=(("model", f"{model.name}, {model.tensors:,} tensors, {size}"), ("load", needs)),
@@ -120,8 +121,11 @@ class ModelLoad:
         is_cold = self.config.temperature is facts.Temperature.cold
         files = [path.resolve() for path in plan.files]  # links, in Hugging Face's cache
         own: list[facts.RankLoad] = []
-        resident: list[tuple[int | None, int | None]] = []
+        resident: list[int | None] = []
         with closing(loader.tensor_load(plan)) as tensors:
+            with context.phase("warm_up", timed=False) as phase:
+                tensors.load(phase.count_read)
+            tensors.release()
             for number in range(self.config.loads):
                 world.barrier()  # a file that a rank maps can't be evicted
                 if world.rank == 0 and is_cold:
@@ -129,21 +133,23 @@ class ModelLoad:
                     cold.append(cold_cache_check(files))
                 elif world.rank == 0:
                     _warm_up(context, files)
-                before = residency(files).resident_bytes
                 world.barrier()
                 task = f"load {number + 1} of {self.config.loads}"
                 context.progress.begin(task, read_bytes=_read_bytes(plan))
-                faults = _major_faults()
                 with peak_memory() as sampled, context.phase(facts.LOAD) as phase:
                     times = tensors.load(phase.count_read)
-                faults = _major_faults() - faults
                 if number == self.config.loads - 1:
                     context.end_job()
                 world.barrier()
-                resident.append((before, residency(files).resident_bytes))
-                found = {**asdict(times), "major_faults": faults}
-                found |= {"peak_memory_bytes": max(sampled, default=None)}
-                own.append(facts.RankLoad(**found, **self._compared(context, tensors)))
+                resident.append(residency(files).resident_bytes)
+                found = self._compared(context, tensors) | {
+                    "start_ns": times.start_ns,
+                    "first_layer_ns": times.first_layer_ns if plan.first_layer else None,
+                    "end_ns": times.end_ns,
+                    "delivered_bytes": times.delivered_bytes,
+                    "peak_memory_bytes": max(sampled, default=None),
+                }
+                own.append(facts.RankLoad.model_validate(found))
                 tensors.release()
             path = tensors.path()
         if not loader.tensors_bypass_cache and (world.world_size > 1 or not is_cold):
@@ -160,8 +166,8 @@ class ModelLoad:
             needed_bytes=tuple(each.needed_bytes for _, each, _ in by_rank),
             distinct_bytes=sum(part.needed_bytes for part in parts),
             loads=tuple(
-                facts.Load(ranks=ranks, resident_before_bytes=before, resident_after_bytes=after)
-                for ranks, (before, after) in zip(loads, resident, strict=True)
+                facts.Load(ranks=ranks, resident_bytes=each)
+                for ranks, each in zip(loads, resident, strict=True)
             ),
             device=gpu.name if gpu else None,
             gpus=tuple((rank, each) for rank, (_, _, each) in enumerate(by_rank) if each),
@@ -174,7 +180,7 @@ class ModelLoad:
             facts=outcome,
             paths=(path,),
             checks=worst_of_each(cold),
-            remarks=_remarks(self._data),
+            remarks=_remarks(self._data, self.config.source),
             queue_depth=0 if plan.sliced else None,
         )
 
@@ -234,8 +240,8 @@ def _require_on_target(config: Config, data: Dataset, target: Target) -> None:
         )
 
 
-def _remarks(data: Dataset) -> Sequence[str]:
-    is_linked = f"{data.links} of {len(data.files)} files of {data.origin} are links out of it"
+def _remarks(data: Dataset, source: str | None) -> Sequence[str]:
+    is_linked = f"{data.links} of {len(data.files)} files of {source} are links out of it"
     return [f"{is_linked}; what they point to was read."] if data.links else []
 
 
@@ -257,30 +263,24 @@ def _refusal(plan: LoadPlan, gpu: RankGpu | None, host_bytes: int) -> str:
 def _drive_ceiling(context: RunContext, files: Sequence[Path]) -> float | None:
     """Return the rate of the engine's sequential reads of files, in bytes/s.
 
-    It reads for ``CEILING_S``, or all files once. ``None`` if the target has no O_DIRECT.
+    ``None`` if the target has no O_DIRECT, or for so small a model that no load is judged by it.
     """
-    if context.targets[0].direct_io is None:
+    [target] = context.targets
+    extents = [Extent(path, 0, path.stat().st_size) for path in files]
+    if target.direct_io is None or sum(each.length_bytes for each in extents) < LEAST_BYTES:
         return None
     evict(files)
-    extents = [Extent(path, 0, path.stat().st_size) for path in files]
-    reads = IOPlan(
-        kind=IOKind.READ,
-        extents=extents,
-        block_bytes=CEILING_BLOCK_BYTES,
+    block_bytes = CEILING_BLOCK_BYTES
+    reads = EngineReads(
+        *(block_bytes, target),
+        backend=AUTO,
+        block_bytes=block_bytes,
         depth=CEILING_DEPTH,
-        operation_count=sum(-(-each.length_bytes // CEILING_BLOCK_BYTES) for each in extents),
-        duration_s=CEILING_S,
+        pollers=1,
     )
-    slots = aligned_buffer(CEILING_DEPTH * CEILING_BLOCK_BYTES)
     context.progress.begin("reading the files in order")
-    with (
-        context.phase("drive_ceiling", timed=False) as phase,
-        closing(
-            IOEngine(block_bytes=CEILING_BLOCK_BYTES, depth=CEILING_DEPTH, slots=slots)
-        ) as engine,
-    ):
-        alignment_bytes = direct_alignment(files[0])
-        result = engine.run(reads, moved=phase.count_read, alignment_bytes=alignment_bytes)
+    with closing(reads), context.phase("drive_ceiling", timed=False) as phase:
+        result = reads.repeat(extents, CEILING_S, phase.count_read)
     return result.moved_bytes / result.seconds
 
 
@@ -297,7 +297,3 @@ def _warm_up(context: RunContext, files: Sequence[Path]) -> None:
             with path.open("rb", buffering=0) as file:
                 while size := file.readinto(memory):
                     phase.count_read(size)
-
-
-def _major_faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

@@ -92,8 +92,6 @@ def _facts(made: Loads, times: Sequence[tuple[int, int]]) -> dict[str, Any]:
                 "first_layer_ns": start_ns + round(made.first_layer_s * NS_PER_S),
                 "end_ns": end_ns - 1000 * (made.ranks - 1 - rank),
                 "delivered_bytes": own,
-                "operations": None,
-                "major_faults": 100,
                 "peak_memory_bytes": None if peak is None else peak // made.ranks,
                 "compared_bytes": own,
                 "wrong_bytes": 0,
@@ -105,16 +103,15 @@ def _facts(made: Loads, times: Sequence[tuple[int, int]]) -> dict[str, Any]:
     ]
     file_bytes = MODEL_BYTES + 40_000
     after = None if made.resident_after is None else round(made.resident_after * file_bytes)
-    before = 0 if made.temperature == "cold" else file_bytes
     return {
         "model": {
             "name": "llama3.1-8b", "layers": 32, "tensors": 291, "tensor_bytes": MODEL_BYTES,
-            "files": 4, "file_bytes": file_bytes, "digest": made.digest,
+            "file_bytes": file_bytes, "digest": made.digest,
         },
         "needed_bytes": needed,
         "distinct_bytes": sum(needed),
         "loads": [
-            {"ranks": own, "resident_before_bytes": before, "resident_after_bytes": after}
+            {"ranks": own, "resident_bytes": after}
             for own in ranks
         ],
         "device": made.device,

@@ -18,7 +18,7 @@ def values(record: RunRecord) -> dict[str, float | None]:
 def ranks(*times: tuple[int, int, int]) -> list[dict[str, Any]]:
     """Return ranks of a load with these starts, first layers and ends, in seconds."""
     names = ("start_ns", "first_layer_ns", "end_ns")
-    own = {"delivered_bytes": 50, "operations": None, "major_faults": 0, "compared_bytes": 50,
+    own = {"delivered_bytes": 50, "compared_bytes": 50,
            "peak_memory_bytes": 60, "wrong_bytes": 0, "first_wrong": None}  # fmt: skip
     return [
         {**own, **{name: at * 10**9 for name, at in zip(names, each, strict=True)}}
@@ -28,13 +28,11 @@ def ranks(*times: tuple[int, int, int]) -> list[dict[str, Any]]:
 
 def test_a_load_takes_from_the_first_start_to_the_last_end_over_ranks() -> None:
     """The rank that starts first and the one that ends last are not the same."""
-    own = {"resident_before_bytes": 0, "resident_after_bytes": 0}
-    loads = [{"ranks": ranks((0, 2, 10), (1, 4, 12)), **own},
-             {"ranks": ranks((20, 21, 28), (20, 22, 26)), **own}]  # fmt: skip
+    loads = [{"ranks": ranks((0, 2, 10), (1, 4, 12)), "resident_bytes": 0},
+             {"ranks": ranks((20, 21, 28), (20, 22, 26)), "resident_bytes": 0}]  # fmt: skip
     found = values(load_record(facts={"loads": loads, "needed_bytes": [50, 50]}))
     assert found["load_s"] == (12 + 8) / 2
     assert found["first_layer_s"] == (4 + 2) / 2
-    assert found["first_load_s"] == 12
     assert found["load_delivered_bytes"] == 100
     assert found["load_peak_memory_bytes"] == 120
     assert found["peak_memory_ratio"] == 1.2
@@ -63,6 +61,20 @@ def test_what_was_not_read_of_memory_is_missing() -> None:
     found = values(load_record(peak_memory_bytes=None, resident_after=None))
     names = ("load_peak_memory_bytes", "peak_memory_ratio", "resident_fraction")
     assert [found[name] for name in names] == [None] * 3
+
+
+@pytest.mark.parametrize(("seconds", "is_judged"), [(0.19, False), (4.0, True)])
+def test_too_small_a_load_is_not_judged_by_a_ceiling(seconds: float, is_judged: bool) -> None:
+    found = values(load_record(seconds=seconds, first_layer_s=0.1))
+    assert (found["drive_ceiling_fraction"] is not None) is is_judged
+    assert found["drive_bytes_per_s"]
+
+
+def test_tensors_of_other_names_have_no_first_layer() -> None:
+    [rank] = ranks((0, 2, 10))
+    loads = [{"ranks": [rank | {"first_layer_ns": None}], "resident_bytes": 0}]
+    found = values(load_record(loads=1, facts={"loads": loads, "needed_bytes": [50]}))
+    assert (found["load_s"], found["first_layer_s"]) == (10, None)
 
 
 def test_seconds_lead() -> None:

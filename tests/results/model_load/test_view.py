@@ -61,6 +61,7 @@ def facts(*runs: Run) -> dict[str, list[str]]:
         ({"drive_ceiling": None}, "limit unknown: no ceiling"),
         ({"seconds": 0.4, "drive_ceiling": 60e9, "copy_ceiling": 42e9, "device": GPU},
          "limited by the copy to the GPU, at 95.6 % of its ceiling"),
+        ({"seconds": 0.1}, "limit unknown: too small to be judged, under 256 MB or 0.2 s"),
         ({"temperature": "warm", "from_drive": 0.0}, "limited by memory: the page cache served"),
     ],
 )  # fmt: skip
@@ -79,7 +80,7 @@ def test_a_load_says_what_limited_it(changes: dict[str, Any], text: str) -> None
         ((4.0, 4.1), 6.0, ("by time, as each reached 90",)),
         ((4.0, 9.0), 0.1, ("by CPU time",)),
         ((4.0, 4.1), 0.1, ("by time, as each reached 90", "or by CPU time")),
-        ((2.0, 4.1), 6.0, ("by time, as what the drive can do is unknown",)),
+        ((2.0, 4.1), 6.0, ("by time, as the drive's ceiling is unknown",)),
     ],
 )
 def test_a_page_says_by_what_loaders_cant_be_judged(

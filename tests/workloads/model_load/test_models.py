@@ -87,6 +87,15 @@ def test_a_rank_has_its_rows_or_columns(name: str, part: object) -> None:
     assert part_of(tensor, 1, 4) == part
 
 
+def test_ranks_share_a_head_of_keys_where_they_are_more_than_heads() -> None:
+    tensor = StoredTensor("model.layers.0.self_attn.k_proj.weight", "BF16", (64, 32), 0, 4096)
+    rows = [part_of(tensor, rank, 4, kv_heads=2)[0] for rank in range(4)]
+    assert rows == [(0, 32), (0, 32), (32, 64), (32, 64)]
+    assert part_of(tensor, 1, 2, kv_heads=2)[0] == (32, 64)
+    with pytest.raises(ConfigError, match=r"workload\.tp=4 is no multiple of 3"):
+        part_of(tensor, 0, 4, kv_heads=3)
+
+
 def test_a_bias_is_divided_as_its_rows_are() -> None:
     bias = StoredTensor("model.layers.0.self_attn.q_proj.bias", "BF16", (64,), 0, 4096)
     assert part_of(bias, 1, 4) == ((16, 32), (0, 2))

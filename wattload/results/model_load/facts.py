@@ -46,7 +46,6 @@ class Model(Frozen):
     layers: int = fact("transformer layers", ge=0)
     tensors: int = fact("tensors", ge=1)
     tensor_bytes: int = fact("bytes of all tensors", "B", ge=1)
-    files: int = fact("files", ge=1)
     file_bytes: int = fact("bytes of all files, headers included", "B", ge=1)
     digest: str = fact("SHA-256 of all headers: names, types, shapes and offsets")
 
@@ -55,11 +54,11 @@ class RankLoad(Frozen):
     """What one rank did in one load; times by CLOCK_MONOTONIC."""
 
     start_ns: int = fact("before the first file is opened", "ns")
-    first_layer_ns: int = fact("embedding and layer 0 are at their destination", "ns")
+    first_layer_ns: int | None = fact(
+        "embedding and layer 0 are at their destination; None: no tensors have such names", "ns"
+    )
     end_ns: int = fact("the last tensor is at its destination", "ns")
     delivered_bytes: int = fact("bytes of parts that arrived", "B", ge=0)
-    operations: int | None = fact("reads of the loader; None: not counted")
-    major_faults: int = fact("page faults that waited for a drive", ge=0)
     peak_memory_bytes: int | None = fact(
         "most resident memory of the process, files not counted", "B"
     )
@@ -72,8 +71,9 @@ class Load(Frozen):
     """One load by all ranks."""
 
     ranks: tuple[RankLoad, ...] = fact("by rank", min_length=1)
-    resident_before_bytes: int | None = fact("of the files, in the page cache; None: unknown", "B")
-    resident_after_bytes: int | None = fact("of the files, in the page cache; None: unknown", "B")
+    resident_bytes: int | None = fact(
+        "of the files, in the page cache afterwards; None: unknown", "B"
+    )
 
 
 class LoadFacts(Facts):

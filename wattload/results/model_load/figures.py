@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import fmean
 
 from wattload.core.record.results import Better
@@ -15,18 +14,18 @@ from wattload.results.model_load.facts import LOAD, LoadFacts, Run, Temperature
 LOAD_TIME = "load_s"
 
 
-def load_s(run: Run, end: str = "end_ns", most: int | None = None) -> float:
-    """Return the time from the first rank's start to ``end`` on the last rank.
-
-    It is the mean of all loads, or of the first ``most``.
-    """
+def load_s(run: Run, end: str = "end_ns") -> float:
+    """Return the time from the first rank's start to ``end`` on the last rank, mean of loads."""
     return fmean(
         max(getattr(rank, end) for rank in load.ranks) - min(rank.start_ns for rank in load.ranks)
-        for load in run.facts.loads[:most]
+        for load in run.facts.loads
     ) / NS_PER_S  # fmt: skip
 
 
-first_layer_s = partial(load_s, end="first_layer_ns")
+def first_layer_s(run: Run) -> float | None:
+    """Return the same to the first layer; ``None`` if no tensor's name is of it."""
+    is_known = all(rank.first_layer_ns for load in run.facts.loads for rank in load.ranks)
+    return load_s(run, "first_layer_ns") if is_known else None
 
 
 def needed_bytes(run: Run) -> int:
@@ -47,8 +46,16 @@ def drive_rate(run: Run) -> float | None:
     return divided(read_bytes(run), load_s(run)) if is_cold else None
 
 
+LEAST_BYTES, LEAST_S = 256_000_000, 0.2
+"""A load of less is not judged by a ceiling: opening files and starting threads count more."""
+
+
+def is_small(run: Run) -> bool:
+    return needed_bytes(run) < LEAST_BYTES or load_s(run) < LEAST_S
+
+
 def ceiling_share(run: Run) -> float | None:
-    return divided(drive_rate(run), run.facts.drive_ceiling_bytes_per_s)
+    return None if is_small(run) else divided(drive_rate(run), run.facts.drive_ceiling_bytes_per_s)
 
 
 def copy_share(run: Run) -> float | None:
@@ -73,7 +80,7 @@ def peak_memory_bytes(run: Run) -> float | None:
 
 
 def resident_share(run: Run) -> float | None:
-    resident = sum_if_known(load.resident_after_bytes for load in run.facts.loads)
+    resident = sum_if_known(load.resident_bytes for load in run.facts.loads)
     return divided(resident, len(run.facts.loads) * run.facts.model.file_bytes)
 
 
@@ -83,8 +90,6 @@ COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, s
      "first open to last tensor at its destination, over all ranks; mean of loads"),
     ("first_layer_s", "time to the first layer", first_layer_s, Unit.SECONDS, "lower",
      "the same, to the embedding and all of layer 0"),
-    ("first_load_s", "time of the first load", partial(load_s, most=1), Unit.SECONDS, "neither",
-     "of the loads, the first alone: a process has to get its memory, from a hypervisor for long"),
     ("load_needed_bytes", "needed", needed_bytes, _BYTES, "neither",
      "parts of tensors that ranks need in a load; what two need counts twice"),
     ("load_read_bytes", "read", read_bytes, _BYTES, "lower", "what block devices read in a load"),
@@ -113,6 +118,6 @@ COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, s
 FIGURES: tuple[FigureSource[LoadFacts], ...] = tuple(
     Figure[LoadFacts](name=name, label=label, of=of, unit=unit, better=better, meaning=meaning,
                       phase=LOAD, headline=name == LOAD_TIME,
-                      reason="not read or counted here, or loaded from the page cache")
+                      reason="not counted here, loaded from the page cache, or too small")
     for name, label, of, unit, better, meaning in COLUMNS
 )  # fmt: skip

@@ -20,9 +20,11 @@ _AT_LIMIT, _LEAST_CPU_S = 0.9, 0.5
 _STARTS, _HOUR_S = (24, 100, 1000), 3600
 _DEFINITIONS = (
     "A load is from before the first file is opened to the last tensor's last byte at its "
-    "destination, on the slowest rank; each delivered byte is compared afterwards. First layer: "
-    "the embedding and all of layer 0. Cold: the files were evicted from the page cache before "
-    "each load. Joules are gross, in the time of the loads; starts have no idle power in between."
+    "destination, on the slowest rank; direct has its rings and threads before. A first load, in "
+    "which a process gets its memory, is not timed. Each delivered byte is compared afterwards. "
+    "First layer: the embedding and all of layer 0. Cold: the files were evicted from the page "
+    "cache before each load. Joules are gross, in the time of the loads; starts have no idle power "
+    "in between."
 )
 
 
@@ -44,6 +46,12 @@ def _is_cold(run: Run) -> bool:
 
 def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
     """Return what limited loads: the CPUs, the drive, the copy to the GPU, or the loader."""
+    if any(map(figures.is_small, runs)):
+        least = (
+            quantity(figures.LEAST_BYTES, Unit.BYTES, 3),
+            quantity(figures.LEAST_S, Unit.SECONDS, 1),
+        )
+        return view.Limit(f"limit unknown: too small to be judged, under {least[0]} or {least[1]}")
     host = runs[0].record.hosts[0].facts
     cores = min(figures.cpu_s(run) / figures.load_s(run) / len(run.facts.loads) for run in runs)
     busy = f"{number(cores, 3)} CPUs busy"
@@ -71,7 +79,7 @@ def _remarks(shown: Shown) -> Iterator[str]:
     if len({run.record.workload.loader for run in cold}) > 1:
         shares = [figures.ceiling_share(run) or 0.0 for run in cold]
         reasons = {
-            "time, as what the drive can do is unknown or was measured too low":
+            "time, as the drive's ceiling is unknown or measured too low, or loads are too small":
                 not min(shares) or max(shares) > shapes.CEILING_ERROR,
             f"time, as each reached {percent(_AT_LIMIT, 2)} or more of what the drive can do":
                 _AT_LIMIT <= min(shares) <= max(shares) <= shapes.CEILING_ERROR,
@@ -176,6 +184,7 @@ VIEW = view.View[LoadFacts](
     limit=_limit,
     headroom=lambda run: [1 / share for share in [figures.copy_share(run)] if share],
     gpus=lambda run: run.facts.gpus,
+    splits=lambda run: run.record.workload.loader,
     accelerators=lambda run: [run.facts.device] if run.facts.device else [],
     opening=_opening,
     closing=lambda _: [shapes.Group(title="Definitions", shapes=[shapes.Text(_DEFINITIONS)])],
