@@ -186,7 +186,7 @@ def test_an_option_of_fio_is_answered_with_the_setting_for_it(
 def test_the_settings_for_options_of_fio_exist() -> None:
     names = {row.name for row in general_settings()} | {"workload"}
     for group in ("workload", "loader"):
-        for _, schema in option_schemas(group):
+        for schema in option_schemas(group).values():
             names |= {named.name for named in settings_of(schema, group)}
     meant = {each for settings in OF_FIO.values() for each in settings if "=" not in each}
     assert meant - names == set()

@@ -22,14 +22,15 @@ from wattload.core.errors import ConfigError
 from wattload.core.settings import MISSING, NamedSetting, settings_of
 from wattload.core.workload import Accelerator
 from wattload.power.config import PowerConfig
-from wattload.run.compose import experiment_of, schema_of
+from wattload.run.compose import experiment_of
 from wattload.run.config import RunConfig, SweepConfig, TargetConfig
 from wattload.run.config_folders import CONFIG_MODULE, SEARCH_PATH
 from wattload.run.config_groups import (
     CODED_GROUPS,
     EXPERIMENT,
-    has_setting,
     options,
+    options_with,
+    schema_of,
     values_by_scale,
 )
 from wattload.session.axes import read_axes
@@ -315,7 +316,7 @@ def _tables_of(name: str) -> list[tuple[str, list[SettingRow]]]:
         return [("settings of every run", rows)]
     group = name.partition(".")[0]
     if group in CODED_GROUPS and "." in name:
-        having = [option for option in options(group) if has_setting(group, option, name)]
+        having = options_with(group, name)
         tables = [(f"{group}={each}", list(option_settings(group, each))) for each in having]
         found = [(title, [row for row in rows if row.name == name]) for title, rows in tables]
         if found:

@@ -26,7 +26,6 @@ from wattload.run.config_groups import (
     Composed,
     compose_config,
     compose_run,
-    compose_values,
     defaults_list,
     group_choices,
     groups,
@@ -52,20 +51,9 @@ class Experiment:
     chosen: frozenset[str]
 
 
-def schema_of(group: str, option: str) -> type:
-    """Return the ``Config`` of an option of a coded group; a preset has that of its base option."""
-    from hydra.utils import get_class
-
-    schemas = dict(option_schemas(group))
-    if option in schemas:
-        return schemas[option]
-    target: Any = get_class(compose_values([f"{group}={option}"])[group]["_target_"])
-    return schemas[target.name]
-
-
 def loaders_with(*protocols: type) -> tuple[Any, ...]:  # mypy takes no protocol as type[T]
     """Return the default settings of the loaders with one of the protocols, in order of name."""
-    configs = (schema() for _, schema in option_schemas("loader"))
+    configs = (schema() for schema in option_schemas("loader").values())
     return tuple(config for config in configs if isinstance(config, protocols))
 
 
@@ -323,7 +311,7 @@ def workload_class(config: RunConfig) -> Any:  # noqa: ANN401 - the class of any
         ) from error
     if not _is_workload(found):
         raise ConfigError(f"{_WORKLOAD_CLASS}={path} is not a workload; {choose}")
-    known = dict(option_schemas("workload"))
+    known = option_schemas("workload")
     if found.name in known and not isinstance(config.workload, known[found.name]):
         raise ConfigError(
             f"{_WORKLOAD_CLASS}={path} has other settings than the selected workload; set "

@@ -21,8 +21,8 @@ from wattload.run.config_groups import (
     defaults_list,
     group_choices,
     groups,
-    has_setting,
     options,
+    options_with,
 )
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def _setting_of_others(key: str, overrides: Sequence[str]) -> str:
     group, dot, _ = key.partition(".")
     if not dot or group not in CODED_GROUPS:
         return ""
-    having = [option for option in options(group) if has_setting(group, option, key)]
+    having = options_with(group, key)
     if not having:
         return ""
     chosen = [text for text in group_choices(overrides) if text.startswith(f"{group}=")]

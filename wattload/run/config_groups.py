@@ -6,7 +6,7 @@ Only this module composes with Hydra; ``run.config_errors`` explains the errors.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib import import_module
@@ -99,21 +99,46 @@ def register_schemas() -> None:
     ):
         store.store(group=group, name=f"schema_{group}", node=schema)
     for group in CODED_GROUPS:
-        for option, node in option_schemas(group):
+        for option, node in option_schemas(group).items():
             store.store(group=group, name=f"schema_{option}", node=node)
 
 
-def option_schemas(group: str) -> Iterator[tuple[str, type]]:
-    """Yield the options of a group that have code, each with its settings."""
+@cache
+def option_schemas(group: str) -> Mapping[str, type]:
+    """Return the options of a group that have code, each with its settings."""
     if group == "load":
-        yield from LOADS.items()
-        return
+        return LOADS
+    found = {}
     for option in options(group):
-        found = find_spec(f"{PACKAGES[group]}.{option}")
-        if found is not None:  # otherwise a preset, which uses the schema of its base option
-            is_package = found.submodule_search_locations is not None
-            module = import_module(f"{found.name}.config" if is_package else found.name)
-            yield option, module.Config
+        spec = find_spec(f"{PACKAGES[group]}.{option}")
+        if spec is not None:  # otherwise a preset, which uses the schema of its base option
+            is_package = spec.submodule_search_locations is not None
+            module = import_module(f"{spec.name}.config" if is_package else spec.name)
+            found[option] = module.Config
+    return found
+
+
+def schema_of(group: str, option: str) -> type:
+    """Return the ``Config`` of an option of a coded group; a preset has that of its base option."""
+    import yaml
+
+    schemas = option_schemas(group)
+    while option not in schemas:  # a preset, whose file begins with its base option
+        text = files(CONFIG_MODULE).joinpath(group, f"{option}.yaml").read_text("utf-8")
+        option = yaml.safe_load(text)["defaults"][0]
+    return schemas[option]
+
+
+def options_with(group: str, key: str) -> list[str]:
+    """Return the options of a coded group whose schemas have a setting; nothing is composed."""
+    from omegaconf import OmegaConf
+
+    schemas = {option: OmegaConf.structured(schema_of(group, option)) for option in options(group)}
+    return [
+        option
+        for option, schema in schemas.items()
+        if key in all_keys({group: OmegaConf.to_container(schema)}, "")
+    ]
 
 
 def has_setting(group: str, option: str, key: str, folders: Sequence[Path] = ()) -> bool:

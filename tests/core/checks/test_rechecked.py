@@ -140,7 +140,7 @@ def declared_faults(workload: str) -> dict[str, str]:
 
 
 def test_every_workload_declares_its_checks_under_its_own_name() -> None:
-    for name, _ in option_schemas("workload"):
+    for name in option_schemas("workload"):
         assert all(declared_faults(name).values())
         config, _ = compose([f"workload={name}", "target.path=/tmp"])
         assert workload_class(config).name == PRESETS.get(name, name)
@@ -148,7 +148,7 @@ def test_every_workload_declares_its_checks_under_its_own_name() -> None:
 
 def test_every_check_that_is_made_outside_of_the_recomputed_ones_is_declared() -> None:
     """An undeclared check could be removed from a record, and nothing would miss it."""
-    named = {name: set(declared_faults(name)) for name, _ in option_schemas("workload")}
+    named = {name: set(declared_faults(name)) for name in option_schemas("workload")}
     everywhere = set().union(*named.values())
     found = 0
     for folder in ("workloads", "loaders", "power", "wattload/run", "wattload/session"):
