@@ -74,7 +74,8 @@ def compose(overrides: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
         raise ConfigError("the configuration does not describe a run; main.yaml may be damaged")
     _refuse_number_as_boolean(typed, overrides)
     _refuse_untyped(typed)
-    _refuse_other_scales(typed.scale)
+    if config_folders(overrides):
+        _refuse_other_scales(typed.scale)
     typed.check()
     return typed, {str(key): value for key, value in config_values.items()}
 

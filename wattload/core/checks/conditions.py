@@ -58,7 +58,7 @@ def bounded_rate(record: RunRecord, ceiling: Metric) -> Metric | None:
 
 def _ceiling_check(ceiling: Metric, rate: Metric | None) -> Check:
     name = f"bottleneck_{ceiling.name}"
-    if ceiling.value is None or rate is None or not rate.value:
+    if ceiling.value is None or rate is None or rate.value is None or rate.value < 1:
         reason = ceiling.missing.get("value", "there is no rate to compare the ceiling with")
         return unknown(name, f"Not compared: {reason}.")
     factor = ceiling.value / rate.value
