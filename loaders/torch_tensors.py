@@ -97,7 +97,7 @@ class TorchTensors:
                     delivered_bytes += self._held[index].nbytes
                     moved(part.needed_bytes if plan.sliced else part.tensor_bytes)
                     first_layer.discard(index)
-                    if not first_layer and first_layer_ns is None and index in plan.first_layer:
+                    if index in plan.first_layer and not first_layer:
                         self._synchronize()
                         first_layer_ns = time.monotonic_ns()
         except KeyError as error:
