@@ -26,7 +26,14 @@ from wattload.core.record.results import Check, latencies_of
 from wattload.core.record.run import DataRecord
 from wattload.core.settings import check_settings, setting
 from wattload.core.units import MIB, MICRO, NS_PER_S, format_bytes
-from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, WorkloadPlan
+from wattload.core.workload import (
+    Accelerator,
+    Outcome,
+    Outline,
+    OverHosts,
+    RunContext,
+    WorkloadPlan,
+)
 from wattload.loaders.aligned_io import direct_alignment, round_down, round_up
 from wattload.loaders.data.cold_cache import cold_cache_check, evict
 from wattload.loaders.extent_reads import ExtentReadConfig, ExtentReads
@@ -35,7 +42,13 @@ from wattload.results.facts import divided
 from wattload.results.weight_stream import STREAM, StreamFacts, StreamSettings
 from wattload.workloads.model_load import config as model_load
 from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of
-from wattload.workloads.model_load.models import MODELS, expert_of, layer_of
+from wattload.workloads.model_load.models import (
+    MODELS,
+    expert_of,
+    layer_of,
+    model_named,
+    tensors_of,
+)
 
 CEILING_S, HOST_CEILING_S = 3.0, 1.0
 FILLED_TOGETHER = 64
@@ -212,10 +225,41 @@ def stream(
     }
 
 
+def token_bytes(config: Config) -> int:
+    """Return the bytes of all experts that a token takes."""
+    model = model_named(config.model, layers=config.layers)
+    return sum(
+        tensor.size_bytes * config.taken // max(model.experts, 1)
+        for tensor in tensors_of(model, config.dtype.value.upper())
+        if layer_of(tensor.name) is not None
+        and (expert_of(tensor.name) is not None or not model.experts)
+    )
+
+
+def outline(config: Config, *, seed: int) -> Outline:
+    """Return what a token takes of a model, which is known without a target."""
+    size_bytes = token_bytes(config)
+    text = f"{format_bytes(size_bytes)} of {config.model} if memory holds none of it"
+    return Outline(lines=(("token", text),), figures={"token_bytes": size_bytes})
+
+
+def at_rate(config: Config, *, rate_bytes_per_s: float, power_w: float | None) -> Outline:
+    """Return the tokens that a drive serves at a rate, and what one costs at a power."""
+    seconds = token_bytes(config) / rate_bytes_per_s
+    energy_j = None if power_w is None else seconds * power_w
+    energy = "add power_w=W of the drive" if energy_j is None else f"{energy_j:,.4g} J a token"
+    return Outline(
+        lines=(("stream", f"{1 / seconds:,.4g} tokens/s = rate / bytes; energy: {energy}"),),
+        figures={"tokens_per_s": 1 / seconds, "j_per_token": energy_j},
+    )
+
+
 class WeightStream:
     """Tokens one after the other, in the timed phase ``stream``; before it, memory is filled."""
 
     name: ClassVar[str] = "weight_stream"
+    outline = staticmethod(outline)
+    at_rate = staticmethod(at_rate)
     needs: ClassVar[tuple[type, ...]] = (ExtentReadConfig,)
     over_hosts: ClassVar[OverHosts] = "one"
     """A model is streamed from one drive, by one process."""

@@ -215,6 +215,10 @@ class RunConfig:
     def interleaves(self) -> bool:
         return self.interleave != "none"
 
+    def only_reads(self, target: Target) -> bool:
+        """Return whether a target that can't be written holds all that the workload reads."""
+        return target.is_read_only and getattr(self.workload, "only_reads", False)
+
     def check(self) -> None:
         """Raise ``ConfigError`` for values that the types do not exclude."""
         check_label(self.label)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import filterfalse, islice
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
@@ -449,7 +449,7 @@ class RunLifecycle:
         if targets is not None and is_block:
             self._claim(targets)
         if self._sharers.rank == 0:
-            for target in directories:
+            for target in filterfalse(self._config.only_reads, directories):
                 check_writable(target)
                 self._resources.callback(TargetLock.acquire(target.path).remove)
         return targets is not None

@@ -187,13 +187,15 @@ def _check_target(config: RunConfig, target: Target, plan: WorkloadPlan, target_
             f"{target.path} is {where} where scale={config.scale.name} is not allowed; "
             "mount the drive under test elsewhere, or use scale=quick"
         )
-    check_writable(target)
+    if is_written := not config.only_reads(target):
+        check_writable(target)
     if plan.needs_direct_io and target.direct_io is None:
         raise TargetError(
             f"{target.path} refuses O_DIRECT ({target.direct_io_missing}); use "
             f"{_page_cache_loaders()} or another file system"
         )
-    _check_space(target, plan, target_count)
+    if is_written:
+        _check_space(target, plan, target_count)
 
 
 def _on_root(target: Target) -> str:

@@ -77,6 +77,11 @@ class Config:
     loads: int = setting(3, "Loads of a run.", least=1, most=1000)
     scales: dict[str, Scale] = setting(dict, "Model by scale.")
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether nothing is written to the target."""
+        return self.source is not None
+
     def check(self, scale: str) -> None:
         """Raise ``ConfigError`` for a setting outside its range, or settings that do not fit."""
         check_settings(self, "workload")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -19,12 +19,12 @@ from wattload.core.checks.io import written_extents_check
 from wattload.core.errors import DataError, TargetError, WattloadError, remedy
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
-from wattload.core.units import MIB
-from wattload.core.workload import Phase, RunContext
+from wattload.core.units import MIB, format_bytes
+from wattload.core.workload import Outline, Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data import positioned_bytes, safetensors_files
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
-from wattload.loaders.data.safetensors_files import ModelFiles
+from wattload.loaders.data.safetensors_files import ModelFiles, Tensor
 from wattload.loaders.data.stamped_files import REMEDY, unfinished_bytes
 from wattload.loaders.tensor_loads import LoadPlan, TensorPart
 from wattload.results.model_load import facts
@@ -298,6 +298,39 @@ def _kv_heads(folder: Path) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
+def _model_of(config: Config) -> tuple[Model, str]:
+    """Return the model that is generated, and the type of its tensors."""
+    model = models.model_named(
+        config.model, layers=config.layers, vocabulary_divisor=config.vocabulary_divisor
+    )
+    return model, config.dtype.value.upper()
+
+
+def _tensors(config: Config) -> Sequence[Tensor]:
+    if config.source is not None:
+        return safetensors_files.read_folder(Path(config.source)).tensors
+    return models.tensors_of(*_model_of(config))
+
+
+def outline(config: Config, *, seed: int) -> Outline:
+    """Return the size of a model, as far as it is known without a target."""
+    tensors = _tensors(config)
+    size_bytes = sum(tensor.size_bytes for tensor in tensors)
+    text = f"{config.source or config.model}, {len(tensors):,} tensors, {format_bytes(size_bytes)}"
+    return Outline(lines=(("model", text),), figures={"tensor_bytes": size_bytes})
+
+
+def at_rate(config: Config, *, rate_bytes_per_s: float, power_w: float | None) -> Outline:
+    """Return the time of a load at a rate of the drive, and its energy at a power."""
+    seconds = sum(tensor.size_bytes for tensor in _tensors(config)) / rate_bytes_per_s
+    energy_j = None if power_w is None else seconds * power_w
+    energy = "add power_w=W of the drive" if energy_j is None else f"{energy_j:,.4g} J"
+    return Outline(
+        lines=(("load", f"{seconds:,.4g} s = bytes / rate; energy: {energy}"),),
+        figures={"load_s": seconds, "j_per_load": energy_j},
+    )
+
+
 def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Dataset:
     """Return the files of a configuration, as they exist or as they will be written.
 
@@ -309,10 +342,7 @@ def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Data
     """
     if config.source is not None:
         return OwnModel(Path(config.source))
-    dtype = config.dtype.value.upper()
-    model = models.model_named(
-        config.model, layers=config.layers, vocabulary_divisor=config.vocabulary_divisor
-    )
+    model, dtype = _model_of(config)
     if scale == "full" and config.layers is None:
         sizes = Counter[int | None]()
         for tensor in models.tensors_of(model, dtype):

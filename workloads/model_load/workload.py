@@ -24,7 +24,14 @@ from wattload.loaders.tensor_loads import LoadPlan, TensorLoad, TensorLoadConfig
 from wattload.results.model_load import facts
 from wattload.results.model_load.figures import LEAST_BYTES
 from wattload.workloads.model_load.config import Config
-from wattload.workloads.model_load.dataset import WORKLOAD, WRITING_BYTES, Dataset, dataset_of
+from wattload.workloads.model_load.dataset import (
+    WORKLOAD,
+    WRITING_BYTES,
+    Dataset,
+    at_rate,
+    dataset_of,
+    outline,
+)
 from wattload.workloads.model_load.gpu import RankGpu, gpu_of
 
 SAMPLE_S = 0.02
@@ -44,6 +51,8 @@ class ModelLoad:
     """
 
     name: ClassVar[str] = WORKLOAD
+    outline = staticmethod(outline)
+    at_rate = staticmethod(at_rate)
     needs: ClassVar[tuple[type, ...]] = (TensorLoadConfig,)
     over_hosts: ClassVar[OverHosts] = "one"
     """Tensor parallelism is inside of a server, which has the model on one drive."""

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from tests.context import Context, ThreadCommunicator, context_at, directory_target, run_ranks
+from tests.workloads import mounts
 from tests.workloads.model_load.making import Made, ReadingConfig, config, made, planned
+from wattload.__main__ import main
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.io import KEPT_PAGES
 from wattload.results.model_load.facts import Access, LoadFacts, Temperature
@@ -150,6 +152,37 @@ def test_a_users_own_files_are_read_and_not_changed(tmp_path: Path) -> None:
     assert [load.ranks[0].compared_bytes for load in run.facts.loads] == [
         run.facts.model.tensor_bytes
     ] * 2
+
+
+def test_files_of_a_read_only_file_system_can_be_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_source(tmp_path / "own")
+    with mounts.read_only(source, tmp_path / "mounted") as place:
+        words = ["plan", "model_load", f"target.path={place}", "scale=demo"]
+        assert main([*words, "loader=direct", f"workload.source={place}"]) == 0
+        assert main([*words, "workload.model=tiny"]) == 2
+        assert "is on a read-only file system" in capsys.readouterr().err
+    assert [path.suffix for path in source.iterdir()] == [".safetensors"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (
+            ["model_load", "scale=full"],
+            ["llama3.1-405b, 1,137 tensors, 811.71 GB", "116 s", "1,391 J"],
+        ),
+        (["weight_stream", "scale=full"], ["3.62 GB of moe-30b-a3b", "1.932 tokens/s", "6.212 J"]),
+        (["weight_stream", "workload.layers=32", "workload.model=llama3.1-8b"], ["13.96 GB of"]),
+    ],
+)
+def test_a_plan_without_a_target_has_bytes_and_what_a_rate_means(
+    words: list[str], texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *words, "rate=7", "power_w=12"]) == 0
+    found = capsys.readouterr().out
+    assert all(text in found for text in texts), found
 
 
 def test_tensors_of_other_names_have_no_first_layer(tmp_path: Path) -> None:

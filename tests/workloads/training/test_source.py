@@ -17,7 +17,7 @@ from tests.context import Context, context_at
 from tests.loaders.dlio.generated import RECORD_BYTES, generate
 from tests.loaders.dlio.job import needs_dlio
 from tests.unet3d import direct, facts_of, live, torch, verdict, workload
-from tests.workloads import outside
+from tests.workloads import mounts, outside
 from wattload.__main__ import main
 from wattload.core.errors import ConfigError, DataError
 from wattload.core.record.file import read_record
@@ -73,16 +73,8 @@ def sizes_of(source: Path) -> list[int]:
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
     """Yield a source that is mounted read-only, on the target's file system."""
-    source, place = make_source(tmp_path / "data"), tmp_path / "mounted"
-    place.mkdir()
-    bind: list[str | Path] = ["mount", "--bind", source, place]
-    if subprocess.run(bind, check=False, capture_output=True).returncode:
-        pytest.skip("this user can't mount")
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", place], check=True)
+    with mounts.read_only(make_source(tmp_path / "data"), tmp_path / "mounted") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @pytest.mark.parametrize(("record_format", "subfolders"), [("npz", 3), ("npy", 1), ("jpeg", 1)])

@@ -239,7 +239,11 @@ def find_direct_io(folder: Path) -> tuple[DirectIo | None, str | None]:
         with scratch_file(folder) as descriptor:
             answer = statx_alignment(descriptor)
     except OSError as error:
-        return None, f"no file can be created there: {error.strerror}"
+        existing = next(filter(Path.is_file, folder.iterdir()), None)
+        if error.errno != errno.EROFS or existing is None:
+            return None, f"no file can be created there: {error.strerror}"
+        with existing.open("rb") as file:
+            answer = statx_alignment(file.fileno()) or (0, 0)
     if answer is None:
         return _probe(folder)
     memory, offset = answer

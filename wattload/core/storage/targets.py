@@ -88,6 +88,11 @@ class Target:
     device: DeviceIdentity | None = None
 
     @property
+    def is_read_only(self) -> bool:
+        system = self.facts.file_system
+        return system is not None and "ro" in system.mount_options
+
+    @property
     def data_folder(self) -> Path:
         if self.kind is not TargetKind.DIRECTORY:
             raise TargetError(f"a {self.kind} target has no files")
