@@ -7,25 +7,23 @@ as if it were the only expert of its layer.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.histogram import Histogram
 from wattload.core.io import ByteCounter, Extent
-from wattload.core.record.results import Check, latencies_of
+from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
 from wattload.core.settings import check_settings, setting
-from wattload.core.units import MIB, MICRO, NS_PER_S, format_bytes
+from wattload.core.units import MICRO, NS_PER_S, format_bytes
 from wattload.core.workload import (
     Accelerator,
     Outcome,
@@ -50,10 +48,8 @@ from wattload.workloads.model_load.models import (
     tensors_of,
 )
 
-CEILING_S, HOST_CEILING_S = 3.0, 1.0
+CEILING_S, CEILING_TOKENS = 3.0, 64
 FILLED_TOGETHER = 64
-SPARE_BYTES, BYTES_PER_READ = 64 * MIB, 128
-"""Memory for Python, and for each read that is drawn before the window."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,37 +183,31 @@ def stream(
     *,
     place_bytes: int,
     compute_s: float = 0.0,
-    most_s: float = math.inf,
-) -> tuple[list[int], dict[str, Any]]:
-    """Read what a layer reads once the one before has been computed; begin no token after most_s.
+) -> dict[str, Any]:
+    """Read what a layer reads once the one before has been computed.
 
-    Returns the time of each token in ns, and facts as they are named in ``StreamFacts``.
+    Returns facts as they are named in ``StreamFacts``.
     """
     count = read_bytes = slept_ns = 0
-    times_ns, pauses_ns, last_ns = list[int](), list[int](), None
-    limit_ns = time.monotonic_ns() + most_s * NS_PER_S
-    for layers in tokens:
-        if (begun_ns := time.monotonic_ns()) >= limit_ns:
-            break
-        for step in layers:
-            wanted = [
-                (place * place_bytes + at, extent)
-                for expert, place in step
-                for at, extent in experts[expert].extents
-            ]
-            if wanted:
-                result = reads.read(wanted, moved)
-                is_whole = result.moved_bytes == sum(extent.length_bytes for _, extent in wanted)
-                count, read_bytes = count + is_whole * len(step), read_bytes + result.moved_bytes
-                if last_ns is not None:
-                    pauses_ns.append(result.start_ns - last_ns)
-                last_ns = result.end_ns
-            if compute_s:
-                computed_ns = time.monotonic_ns()
-                time.sleep(compute_s)
-                slept_ns += time.monotonic_ns() - computed_ns
-        times_ns.append(time.monotonic_ns() - begun_ns)
-    return times_ns, {
+    pauses_ns, last_ns = list[int](), None
+    for step in chain.from_iterable(tokens):
+        wanted = [
+            (place * place_bytes + at, extent)
+            for expert, place in step
+            for at, extent in experts[expert].extents
+        ]
+        if wanted:
+            result = reads.read(wanted, moved)
+            is_whole = result.moved_bytes == sum(extent.length_bytes for _, extent in wanted)
+            count, read_bytes = count + is_whole * len(step), read_bytes + result.moved_bytes
+            if last_ns is not None:
+                pauses_ns.append(result.start_ns - last_ns)
+            last_ns = result.end_ns
+        if compute_s:
+            computed_ns = time.monotonic_ns()
+            time.sleep(compute_s)
+            slept_ns += time.monotonic_ns() - computed_ns
+    return {
         "reads": count,
         "read_bytes": read_bytes,
         "slept_s": slept_ns / NS_PER_S,
@@ -310,9 +300,7 @@ class WeightStream:
             run_bytes=0,
             peak_bytes=sum(data.sizes.values()),
             present_bytes=data.present_bytes(),
-            memory_bytes_per_rank=max(self._places * place_bytes, WRITING_BYTES)
-            + SPARE_BYTES
-            + steps * most * BYTES_PER_READ,
+            memory_bytes_per_rank=max(held_bytes, WRITING_BYTES),
             needs_direct_io=True,
             read_bytes=steps * most * place_bytes,
             computing_s=steps * config.compute_us_per_layer * MICRO,
@@ -357,7 +345,7 @@ class WeightStream:
                 stream(reads, experts, [fill], phase.count_read, place_bytes=place_bytes)
             context.progress.begin("streaming")
             with context.phase(STREAM) as phase:
-                times_ns, found = stream(
+                found = stream(
                     *(reads, experts, tokens, phase.count_read),
                     place_bytes=place_bytes,
                     compute_s=config.compute_us_per_layer * MICRO,
@@ -370,11 +358,9 @@ class WeightStream:
                 ceiling = reads.repeat(extents, CEILING_S, phase.count_read)
         nowhere = self._loader.extent_reads(place_bytes, target, diskless=True)
         with closing(nowhere), context.phase("host_ceiling", timed=False):
-            alone_ns, _ = stream(
-                *(nowhere, experts, tokens, lambda _: None), place_bytes=0, most_s=HOST_CEILING_S
-            )
-        histogram, size = Histogram.of(times_ns), max(found["read_bytes"] // len(times_ns), 1)
-        rows = latencies_of(histogram, phase=STREAM, kind="request", operation_bytes=size)
+            some, start_s = tokens[:CEILING_TOKENS], time.monotonic()
+            stream(nowhere, experts, some, lambda _: None, place_bytes=0)
+            alone_s = time.monotonic() - start_s
         facts = StreamFacts(
             settings=StreamSettings.model_validate(config),
             digest=data.model.digest,
@@ -386,9 +372,8 @@ class WeightStream:
             asked=memory.asked,
             hits=memory.hits,
             **found,
-            latency=rows[0],
             drive_ceiling_bytes_per_s=ceiling.moved_bytes / ceiling.seconds,
-            host_ceiling_tokens_per_s=len(alone_ns) * config.batch * NS_PER_S / sum(alone_ns),
+            host_ceiling_tokens_per_s=len(some) * config.batch / alone_s,
         )
         return Outcome(facts=facts, paths=(reads.path(),), checks=(cold,), queue_depth=0)
 

@@ -33,7 +33,6 @@ MIXED: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def short_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CEILING_S", 0.02)
-    monkeypatch.setattr(module, "HOST_CEILING_S", 0.02)
 
 
 def planned(context: Context, **settings: Any) -> tuple[WeightStream, WorkloadPlan]:
@@ -73,9 +72,7 @@ def test_what_is_counted_is_what_moved(tmp_path: Path) -> None:
     assert facts.slept_s >= 20 * 2 * 200e-6
     assert facts.shortest_pause_s is not None
     assert facts.shortest_pause_s >= 200e-6
-    assert facts.latency is not None
-    assert facts.latency.count == 20
-    assert facts.slept_s <= facts.latency.sum_s <= phase.seconds
+    assert facts.slept_s <= phase.seconds
     as_stored = facts.model_dump(mode="json")
     assert StreamFacts.model_validate({**as_stored, "settings": facts.settings}) == facts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from wattload.core.power import Scope
-from wattload.core.record.results import Better, Check, Latency
+from wattload.core.record.results import Better, Check
 from wattload.core.units import MICRO, Unit
 from wattload.results import shapes, view
 from wattload.results.checks import cold_cache, counted_bytes, passes
@@ -47,7 +47,6 @@ class StreamFacts(Facts):
     shortest_pause_s: float | None = fact(
         "shortest time from a layer's last byte to the next read; None: no two layers read", "s"
     )
-    latency: Latency | None = fact("of a token, its computation included")
     compared_bytes: int = fact("bytes in memory at the end that were compared", "B", ge=0)
     wrong_bytes: int = fact("of these, bytes that are wrong", "B", ge=0)
     first_wrong: str | None = fact("tensor of the first wrong byte; None: all are right")
@@ -86,29 +85,20 @@ def compute_share(run: Run) -> float | None:
     return divided(run.facts.slept_s, run.seconds(STREAM))
 
 
-def _latency(name: str) -> Callable[[Run], float | None]:
-    return lambda run: run.facts.latency.percentiles_s[name] if run.facts.latency else None
-
-
-RATE, FRACTION, SECONDS = Unit.SAMPLES_PER_SECOND, Unit.FRACTION, Unit.SECONDS
-_TOKEN = "from the first layer's first read to the end of the last layer's computation"
 _COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, str]] = (
-    ("tokens_per_s", "tokens/s", rate, RATE, "higher", "tokens of all sequences / time"),
+    ("tokens_per_s", "tokens/s", rate, Unit.SAMPLES_PER_SECOND, "higher",
+     "tokens of all sequences / time"),
     ("read_bytes_per_token", "read per token", lambda run: run.facts.read_bytes / tokens(run),
      Unit.BYTES, "lower", "bytes that arrived / tokens of all sequences"),
-    ("hit_fraction", "expert hit rate", hit_share, FRACTION, "higher",
+    ("hit_fraction", "expert hit rate", hit_share, Unit.FRACTION, "higher",
      "experts that memory held / experts that layers took; experts used longest ago make room"),
-    ("token_p50_s", "token p50", _latency("p50_s"), SECONDS, "lower", _TOKEN),
-    ("token_p99_s", "token p99", _latency("p99_s"), SECONDS, "lower", _TOKEN),
-    ("ceiling_fraction", "share of the drive's ceiling", ceiling_share, FRACTION, "higher",
+    ("ceiling_fraction", "share of the drive's ceiling", ceiling_share, Unit.FRACTION, "higher",
      "read bytes / time without computation, over reads of the same extents with a full queue"),
-    ("compute_fraction", "share of time computing", compute_share, FRACTION, "neither",
-     "emulated computation / time"),
 )  # fmt: skip
 FIGURES = tuple(
     Figure[StreamFacts](name=name, label=label, of=of, unit=unit, better=better, meaning=meaning,
                         phase=STREAM, headline=name == "tokens_per_s",
-                        reason="too few tokens, or a dense model")
+                        reason="a dense model")
     for name, label, of, unit, better, meaning in _COLUMNS
 )  # fmt: skip
 
@@ -177,21 +167,25 @@ def _joules(run: view.ShownRun[StreamFacts]) -> float | None:
 
 
 def _opening(shown: view.Shown[StreamFacts]) -> Iterator[shapes.Shape]:
-    columns = [("J per token", _joules, Unit.JOULES), *((each[1], *each[2:4]) for each in _COLUMNS),
+    columns = [("J per token, in the window", _joules, Unit.JOULES),
+               *((each[1], *each[2:4]) for each in _COLUMNS),
                ("memory", lambda run: run.facts.memory_bytes, Unit.BYTES)]  # fmt: skip
     yield shapes.Grid(
         columns=("arm", *(f"#{title}" for title, *_ in columns), "limit"),
         rows=[(arm.words, *(quantity(arm.mean(of), unit, 3) for _, of, unit in columns),
                _limit(arm.runs).text.removeprefix("limited by ").removeprefix("limit "))
               for arm in shown.arms],
-        caption="Tokens, gross energy of the drives in the window",
+        caption="Tokens and gross energy of the drives",
     )  # fmt: skip
 
 
 def _lines(run: Run) -> Mapping[str, str]:
     cells = {name: f"{label} {quantity(of(run), unit, 3)}" for name, label, of, unit, *_ in _COLUMNS
              if of(run) is not None}  # fmt: skip
-    return {"a token": ", ".join(list(cells.values())[1:]), "limit": _limit([run]).text}
+    return {
+        "a token": ", ".join(list(cells.values())[1:]),
+        "limit": _limit([run]).text.removeprefix("limit "),
+    }
 
 
 RESULTS = Results(

@@ -77,10 +77,10 @@ def test_a_load_says_what_limited_it(changes: dict[str, Any], text: str) -> None
     ("seconds", "cpu_s", "texts"),
     [
         ((4.0, 9.0), 6.0, ()),
-        ((4.0, 4.1), 6.0, ("by time, as each reached 90",)),
+        ((4.0, 4.1), 6.0, ("by time (each reached 90",)),
         ((4.0, 9.0), 0.1, ("by CPU time",)),
-        ((4.0, 4.1), 0.1, ("by time, as each reached 90", "or by CPU time")),
-        ((2.0, 4.1), 6.0, ("by time, as the drive's ceiling is unknown",)),
+        ((4.0, 4.1), 0.1, ("by time (each reached 90", "or by CPU time")),
+        ((2.0, 4.1), 6.0, ("by time (the drive's ceiling is unknown",)),
     ],
 )
 def test_a_page_says_by_what_loaders_cant_be_judged(
@@ -102,9 +102,9 @@ def test_needed_read_and_delivered_bytes_are_apart_and_joules_are_by_device() ->
     found = facts(run)
     assert found["needed"] == found["delivered"] == ["8.03 GB"]
     assert found["read"] == ["9.64 GB"]
-    assert found["drive J per load"] == ["32.0 J"]
-    assert found["GPU J per load"] == ["400 J"]
-    assert "host J per load" not in found
+    assert found["drive J per load, in the window"] == ["32.0 J"]
+    assert found["GPU J per load, in the window"] == ["400 J"]
+    assert "host J per load, in the window" not in found
     assert found["starts an hour"] == ["900"]
     assert "direct read down_proj whole" in opening(Note, run).sentences[0]
 
@@ -155,8 +155,6 @@ def test_the_terminal_has_bytes_memory_and_the_limit() -> None:
     run = shown_run(load_run(resident_after=1.0))
     lines = {name: text.translate(SPACES) for name, text in VIEW.lines(run).items()}
     assert lines["load"] == "first layer after 0.500 s, last tensor after 4.00 s; 3 loads"
-    assert lines["a load"] == (
-        "16.1 GB needed, 16.1 GB read, 16.1 GB delivered; at most 16.5 GB of memory, 100 % of "
-        "files cached"
-    )
+    assert lines["a load"] == "16.1 GB needed, 16.1 GB read, 16.1 GB delivered"
+    assert lines["memory"] == "at most 16.5 GB; 100 % of files cached"
     assert run.joules(Scope.DRIVE, LOAD) == 96.0

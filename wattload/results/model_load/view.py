@@ -79,11 +79,11 @@ def _remarks(shown: Shown) -> Iterator[str]:
     if len({run.record.workload.loader for run in cold}) > 1:
         shares = [figures.ceiling_share(run) or 0.0 for run in cold]
         reasons = {
-            "time, as the drive's ceiling is unknown or measured too low, or loads are too small":
+            "time (the drive's ceiling is unknown or measured too low, or loads are too small)":
                 not min(shares) or max(shares) > shapes.CEILING_ERROR,
-            f"time, as each reached {percent(_AT_LIMIT, 2)} or more of what the drive can do":
+            f"time (each reached {percent(_AT_LIMIT, 2)} or more of the drive's ceiling)":
                 _AT_LIMIT <= min(shares) <= max(shares) <= shapes.CEILING_ERROR,
-            f"CPU time, as a run took less than {quantity(_LEAST_CPU_S, Unit.SECONDS, 1)} of it":
+            f"CPU time (a run took less than {quantity(_LEAST_CPU_S, Unit.SECONDS, 1)})":
                 any(figures.cpu_s(run) < _LEAST_CPU_S for run in cold),
         }  # fmt: skip
         if found := [reason for reason, holds in reasons.items() if holds]:
@@ -100,7 +100,7 @@ def _joules(run: view.ShownRun[LoadFacts], scope: Scope) -> float | None:
 _SCOPES = {Scope.DRIVE: "drive", Scope.GPU: "GPU", Scope.NODE: "host"}
 _FACTS: Sequence[tuple[str, Callable[[Any], float | None], Unit]] = (
     *((label, of, unit) for _, label, of, unit, *_ in figures.COLUMNS),
-    *((f"{name} J per load", partial(_joules, scope=scope), Unit.JOULES)
+    *((f"{name} J per load, in the window", partial(_joules, scope=scope), Unit.JOULES)
       for scope, name in _SCOPES.items()),
     ("starts an hour", lambda run: divided(_HOUR_S, figures.load_s(run)), Unit.COUNT),
 )  # fmt: skip
@@ -112,9 +112,9 @@ def _lines(run: Run) -> Mapping[str, str]:
     return {
         "also": "",
         "load": f"first layer after {first}, last tensor after {cell['time of a load']}; {loads}",
-        "a load": f"{cell['needed']} needed, {cell['read']} read, {cell['delivered']} delivered; "
-        f"at most {cell['most memory']} of memory, {cell['cached afterwards']} of files cached",
-        "limit": _limit([run]).text,
+        "a load": f"{cell['needed']} needed, {cell['read']} read, {cell['delivered']} delivered",
+        "memory": f"at most {cell['most memory']}; {cell['cached afterwards']} of files cached",
+        "limit": _limit([run]).text.removeprefix("limit "),
     }
 
 
