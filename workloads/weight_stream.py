@@ -39,7 +39,7 @@ from wattload.loaders.tensor_loads import LoadPlan, TensorPart
 from wattload.results.facts import divided
 from wattload.results.weight_stream import STREAM, StreamFacts, StreamSettings
 from wattload.workloads.model_load import config as model_load
-from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of
+from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of, reading
 from wattload.workloads.model_load.models import (
     MODELS,
     expert_of,
@@ -69,7 +69,6 @@ class Config:
         "moe-30b-a3b", "Model: experts that are drawn, or all of a dense one.", choices=[*MODELS]
     )
     layers: int | None = setting(None, "Its layers.", least=2, most=1000, unset="all of the model")
-    dtype: model_load.DType = setting(model_load.DType.bf16, "Type of the weights.")
     resident_bytes: int | None = setting(
         None, "Memory for experts.", least=1, unset="a quarter of them; of a dense model one layer"
     )
@@ -220,7 +219,7 @@ def token_bytes(config: Config) -> int:
     model = model_named(config.model, layers=config.layers)
     return sum(
         tensor.size_bytes * config.taken // max(model.experts, 1)
-        for tensor in tensors_of(model, config.dtype.value.upper())
+        for tensor in tensors_of(model, "BF16")
         if layer_of(tensor.name) is not None
         and (expert_of(tensor.name) is not None or not model.experts)
     )
@@ -234,14 +233,8 @@ def outline(config: Config, *, seed: int) -> Outline:
 
 
 def at_rate(config: Config, *, rate_bytes_per_s: float, power_w: float | None) -> Outline:
-    """Return the tokens that a drive serves at a rate, and what one costs at a power."""
-    seconds = token_bytes(config) / rate_bytes_per_s
-    energy_j = None if power_w is None else seconds * power_w
-    energy = "add power_w=W of the drive" if energy_j is None else f"{energy_j:,.4g} J a token"
-    return Outline(
-        lines=(("stream", f"{1 / seconds:,.4g} tokens/s = rate / bytes; energy: {energy}"),),
-        figures={"tokens_per_s": 1 / seconds, "j_per_token": energy_j},
-    )
+    """Return the time of a token at a rate of the drive, and its energy at a power."""
+    return reading("token", token_bytes(config) / rate_bytes_per_s, power_w)
 
 
 class WeightStream:
@@ -272,9 +265,7 @@ class WeightStream:
             )
         self._loader.check_extent_reads(target)
         # What is in memory all the time needs no space on the drive: the vocabulary is small.
-        own = model_load.Config(
-            model=config.model, layers=config.layers, dtype=config.dtype, vocabulary_divisor=64
-        )
+        own = model_load.Config(model=config.model, layers=config.layers, vocabulary_divisor=64)
         data = self._data = dataset_of(own, context.seed, target, scale=context.scale)
         self._experts = experts_of(
             data.plan_of(0, 1),

@@ -86,7 +86,7 @@ def compute_share(run: Run) -> float | None:
 
 
 _COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, str]] = (
-    ("tokens_per_s", "tokens/s", rate, Unit.SAMPLES_PER_SECOND, "higher",
+    ("tokens_per_s", "tokens", rate, Unit.SAMPLES_PER_SECOND, "higher",
      "tokens of all sequences / time"),
     ("read_bytes_per_token", "read per token", lambda run: run.facts.read_bytes / tokens(run),
      Unit.BYTES, "lower", "bytes that arrived / tokens of all sequences"),

@@ -72,7 +72,7 @@ class Config:
     destination: Destination = setting(Destination.auto, "Where tensors end.")
     temperature: Temperature = setting(
         Temperature.cold,
-        "Evict the files from the page cache before each load, or read them first.",
+        "Evict the files from the page cache before each load, or leave them.",
     )
     loads: int = setting(3, "Loads of a run.", least=1, most=1000)
     scales: dict[str, Scale] = setting(dict, "Model by scale.")

@@ -322,12 +322,17 @@ def outline(config: Config, *, seed: int) -> Outline:
 
 def at_rate(config: Config, *, rate_bytes_per_s: float, power_w: float | None) -> Outline:
     """Return the time of a load at a rate of the drive, and its energy at a power."""
-    seconds = sum(tensor.size_bytes for tensor in _tensors(config)) / rate_bytes_per_s
+    size_bytes = sum(tensor.size_bytes for tensor in _tensors(config))
+    return reading("load", size_bytes / rate_bytes_per_s, power_w)
+
+
+def reading(what: str, seconds: float, power_w: float | None) -> Outline:
+    """Return the time and energy of one unit of work that takes nothing but reads."""
     energy_j = None if power_w is None else seconds * power_w
     energy = "add power_w=W of the drive" if energy_j is None else f"{energy_j:,.4g} J"
     return Outline(
-        lines=(("load", f"{seconds:,.4g} s = bytes / rate; energy: {energy}"),),
-        figures={"load_s": seconds, "j_per_load": energy_j},
+        lines=((what, f"{seconds:,.4g} s = bytes / rate; energy: {energy}"),),
+        figures={f"{what}_s": seconds, f"j_per_{what}": energy_j},
     )
 
 

@@ -36,7 +36,6 @@ from wattload.workloads.model_load.gpu import RankGpu, gpu_of
 
 SAMPLE_S = 0.02
 """Time between two readings of a process's memory."""
-WARM_BYTES = 4 * MIB
 CEILING_BLOCK_BYTES, CEILING_DEPTH, CEILING_S = 4 * MIB, 32, 3.0
 
 
@@ -44,10 +43,10 @@ class ModelLoad:
     """Loads of a model from safetensors files, by as many ranks as tensor parallelism has.
 
     Each load is a span of the timed phase ``load``. Before it files are evicted from the page
-    cache, or read once. Afterwards every part is compared where it was delivered, in ``compare``;
-    for the last load that is behind the job. A load that is not timed comes first, in ``warm_up``:
-    a process has to get its memory, which on a virtual machine took three times as long as a load
-    by any loader, and says nothing of drives and loaders.
+    cache, unless loads are to be warm. Afterwards every part is compared where it was delivered, in
+    ``compare``; for the last load that is behind the job. A load that is not timed comes first, in
+    ``warm_up``: a process has to get its memory, which on a virtual machine took three times as
+    long as a load by any loader, and says nothing of drives and loaders.
     """
 
     name: ClassVar[str] = WORKLOAD
@@ -140,8 +139,6 @@ class ModelLoad:
                 if world.rank == 0 and is_cold:
                     evict(files)
                     cold.append(cold_cache_check(files))
-                elif world.rank == 0:
-                    _warm_up(context, files)
                 world.barrier()
                 task = f"load {number + 1} of {self.config.loads}"
                 context.progress.begin(task, read_bytes=_read_bytes(plan))
@@ -296,13 +293,3 @@ def _drive_ceiling(context: RunContext, files: Sequence[Path]) -> float | None:
 def _read_bytes(plan: LoadPlan) -> int:
     """Return about what a rank reads in a load."""
     return plan.needed_bytes if plan.sliced else plan.read_bytes
-
-
-def _warm_up(context: RunContext, files: Sequence[Path]) -> None:
-    """Read files once through the page cache."""
-    memory = bytearray(WARM_BYTES)
-    with context.phase("warm_up", timed=False) as phase:
-        for path in files:
-            with path.open("rb", buffering=0) as file:
-                while size := file.readinto(memory):
-                    phase.count_read(size)

@@ -137,8 +137,7 @@ def test_warm_files_are_read_before_and_not_called_cold(tmp_path: Path) -> None:
     assert run.outcome.checks == []
     assert run.outcome.paths[0].path_requested == KEPT_PAGES
     warm_up = [phase for phase in run.context.phases if phase.name == "warm_up"]
-    sizes = [run.facts.model.tensor_bytes, *[run.facts.model.file_bytes] * 2]
-    assert [phase.read_bytes for phase in warm_up] == sizes
+    assert [phase.read_bytes for phase in warm_up] == [run.facts.model.tensor_bytes]
 
 
 def test_a_users_own_files_are_read_and_not_changed(tmp_path: Path) -> None:
@@ -173,7 +172,7 @@ def test_files_of_a_read_only_file_system_can_be_loaded(
             ["model_load", "scale=full"],
             ["llama3.1-405b, 1,137 tensors, 811.71 GB", "116 s", "1,391 J"],
         ),
-        (["weight_stream", "scale=full"], ["3.62 GB of moe-30b-a3b", "1.932 tokens/s", "6.212 J"]),
+        (["weight_stream", "scale=full"], ["3.62 GB of moe-30b-a3b", "0.5177 s", "6.212 J"]),
         (["weight_stream", "workload.layers=32", "workload.model=llama3.1-8b"], ["13.96 GB of"]),
     ],
 )

@@ -27,7 +27,7 @@ class Temperature(Enum):
     cold = "cold"
     """On the drive: the page cache is evicted before each load, and proved to be empty."""
     warm = "warm"
-    """In the page cache: read once before."""
+    """In the page cache, where the load before left them."""
 
 
 class LoadSettings(Settings):
