@@ -307,9 +307,8 @@ def _model_of(config: Config) -> tuple[Model, str]:
 
 
 def _tensors(config: Config) -> Sequence[Tensor]:
-    if config.source is not None:
-        return safetensors_files.read_folder(Path(config.source)).tensors
-    return models.tensors_of(*_model_of(config))
+    own = config.source
+    return OwnModel(Path(own)).tensors if own else models.tensors_of(*_model_of(config))
 
 
 def outline(config: Config, *, seed: int) -> Outline:

@@ -186,7 +186,12 @@ class ModelLoad:
             facts=outcome,
             paths=(path,),
             checks=worst_of_each(cold),
-            remarks=_remarks(self._data, self.config.source),
+            remarks=[
+                f"{self._data.links} of {len(files)} files of {self.config.source} are links out "
+                "of it; what they point to was read."
+            ]
+            if self._data.links
+            else (),
             queue_depth=0 if plan.sliced else None,
         )
 
@@ -223,8 +228,9 @@ def peak_memory() -> Iterator[list[int]]:
         while not is_last:
             is_last = ended.wait(SAMPLE_S)
             values = named_values(read_text(Path("/proc/self/status")))
-            own = [values[name].split() for name in ("RssAnon", "RssShmem") if name in values]
-            samples.extend([sum(int(kib) * 1024 for kib, _ in own)] if own else [])
+            if {"RssAnon", "RssShmem"} <= values.keys():
+                kib = (int(values[name].split()[0]) for name in ("RssAnon", "RssShmem"))
+                samples.append(1024 * sum(kib))
 
     thread = threading.Thread(target=watch, name="peak-memory")
     thread.start()
@@ -244,11 +250,6 @@ def _require_on_target(config: Config, data: Dataset, target: Target) -> None:
             f"{elsewhere[0].resolve()} of workload.source is on another file system than "
             "target.path, whose drive is measured; set target.path to a folder on its file system"
         )
-
-
-def _remarks(data: Dataset, source: str | None) -> Sequence[str]:
-    is_linked = f"{data.links} of {len(data.files)} files of {source} are links out of it"
-    return [f"{is_linked}; what they point to was read."] if data.links else []
 
 
 def _refusal(plan: LoadPlan, gpu: RankGpu | None, host_bytes: int) -> str:

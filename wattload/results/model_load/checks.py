@@ -25,7 +25,8 @@ def _loaded(run: Run) -> Iterator[Check]:
     """Check the drives' bytes against headers. Fault: a library mapped a file and read nothing."""
     if not _is_cold(run):
         return
-    read_bytes, needed_bytes = drive_read_bytes(run, LOAD), _loads(run) * run.facts.drive_bytes
+    loads = len(run.facts.loads)
+    read_bytes, needed_bytes = drive_read_bytes(run, LOAD), loads * run.facts.drive_bytes
     if read_bytes is None:
         text = "No block device under the target counts bytes: what was read is unknown."
         yield unknown("loaded", text, mandatory=True)
@@ -33,7 +34,7 @@ def _loaded(run: Run) -> Iterator[Check]:
     read, needed = compared_bytes(read_bytes, needed_bytes)
     yield judged(
         "loaded",
-        f"The drives read {read} in {_loads(run)} loads, whose tensors need {needed}",
+        f"The drives read {read} in {loads} loads, whose tensors need {needed}",
         ": the rest was not read, or was in memory before",
         holds=read_bytes >= LEAST_READ * needed_bytes,
         figures={"read_bytes": read_bytes, "needed_bytes": needed_bytes},
@@ -42,13 +43,9 @@ def _loaded(run: Run) -> Iterator[Check]:
     )
 
 
-def _loads(run: Run) -> int:
-    return len(run.facts.loads)
-
-
 def _delivered_tensors(run: Run) -> Iterator[Check]:
     """Check what arrived against headers and content. Fault: a part is missing, twice or wrong."""
-    needed_bytes = run.facts.needed_bytes * _loads(run)
+    needed_bytes = run.facts.needed_bytes * len(run.facts.loads)
     ranks = [rank for load in run.facts.loads for rank in load.ranks]
     delivered_bytes = [rank.delivered_bytes for rank in ranks]
     compared = sum(rank.compared_bytes for rank in ranks)

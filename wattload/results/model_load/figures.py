@@ -51,7 +51,7 @@ LEAST_BYTES, LEAST_S = 256_000_000, 0.2
 
 
 def is_small(run: Run) -> bool:
-    return needed_bytes(run) < LEAST_BYTES or load_s(run) < LEAST_S
+    return max(needed_bytes(run), read_bytes(run) or 0) < LEAST_BYTES or load_s(run) < LEAST_S
 
 
 def ceiling_share(run: Run) -> float | None:

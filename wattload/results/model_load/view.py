@@ -23,8 +23,9 @@ _DEFINITIONS = (
     "destination, on the slowest rank; direct has its rings and threads before. A first load, in "
     "which a process gets its memory, is not timed. Each delivered byte is compared afterwards. "
     "First layer: the embedding and all of layer 0. Cold: the files were evicted from the page "
-    "cache before each load. Joules are gross, in the time of the loads; starts have no idle power "
-    "in between."
+    "cache before each load. Rates of reads have the bytes that drives read, the rate over time "
+    "those that a loader counts. Joules are gross, in the time of the loads; starts have no idle "
+    "power in between."
 )
 
 
