@@ -39,7 +39,7 @@ from wattload.loaders.tensor_loads import LoadPlan, TensorPart
 from wattload.results.facts import divided
 from wattload.results.weight_stream import STREAM, StreamFacts, StreamSettings
 from wattload.workloads.model_load import config as model_load
-from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of, reading
+from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of
 from wattload.workloads.model_load.models import (
     MODELS,
     expert_of,
@@ -214,27 +214,17 @@ def stream(
     }
 
 
-def token_bytes(config: Config) -> int:
-    """Return the bytes of all experts that a token takes."""
+def outline(config: Config, *, seed: int) -> Outline:
+    """Return what a token takes of a model, which is known without a target."""
     model = model_named(config.model, layers=config.layers)
-    return sum(
+    size_bytes = sum(
         tensor.size_bytes * config.taken // max(model.experts, 1)
         for tensor in tensors_of(model, "BF16")
         if layer_of(tensor.name) is not None
         and (expert_of(tensor.name) is not None or not model.experts)
     )
-
-
-def outline(config: Config, *, seed: int) -> Outline:
-    """Return what a token takes of a model, which is known without a target."""
-    size_bytes = token_bytes(config)
     text = f"{format_bytes(size_bytes)} of {config.model} if memory holds none of it"
     return Outline(lines=(("token", text),), figures={"token_bytes": size_bytes})
-
-
-def at_rate(config: Config, *, rate_bytes_per_s: float, power_w: float | None) -> Outline:
-    """Return the time of a token at a rate of the drive, and its energy at a power."""
-    return reading("token", token_bytes(config) / rate_bytes_per_s, power_w)
 
 
 class WeightStream:
@@ -242,7 +232,6 @@ class WeightStream:
 
     name: ClassVar[str] = "weight_stream"
     outline = staticmethod(outline)
-    at_rate = staticmethod(at_rate)
     needs: ClassVar[tuple[type, ...]] = (ExtentReadConfig,)
     over_hosts: ClassVar[OverHosts] = "one"
     """A model is streamed from one drive, by one process."""

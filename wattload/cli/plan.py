@@ -169,7 +169,8 @@ def _prints_outline(
         print(json.dumps({**outline.figures, **meant.figures}, indent=1))
         return True
     given = "not given; add rate=GB/s" if rate is None else f"{format_rate(rate * 1e9)}, given"
-    lines = (*outline.lines, ("rate", given), *meant.lines)
+    at_rate = [("rate", given)] if hasattr(workload_class(config), "at_rate") else []
+    lines = (*outline.lines, *at_rate, *meant.lines)
     print("\n".join([_run_line(config, arguments.workload), *starmap(line, lines)]))
     return True
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from wattload.core.workload import Outline, Phase, RunContext
 from wattload.loaders.aligned_io import PAGE_BYTES, aligned_buffer, round_up
 from wattload.loaders.data import positioned_bytes, safetensors_files
 from wattload.loaders.data.data_folder import DataFolder, existing_on_targets, marker_of
-from wattload.loaders.data.safetensors_files import ModelFiles, Tensor
+from wattload.loaders.data.safetensors_files import ModelFiles
 from wattload.loaders.data.stamped_files import REMEDY, unfinished_bytes
 from wattload.loaders.tensor_loads import LoadPlan, TensorPart
 from wattload.results.model_load import facts
@@ -306,33 +306,13 @@ def _model_of(config: Config) -> tuple[Model, str]:
     return model, config.dtype.value.upper()
 
 
-def _tensors(config: Config) -> Sequence[Tensor]:
-    own = config.source
-    return OwnModel(Path(own)).tensors if own else models.tensors_of(*_model_of(config))
-
-
 def outline(config: Config, *, seed: int) -> Outline:
     """Return the size of a model, as far as it is known without a target."""
-    tensors = _tensors(config)
+    own = config.source
+    tensors = OwnModel(Path(own)).tensors if own else models.tensors_of(*_model_of(config))
     size_bytes = sum(tensor.size_bytes for tensor in tensors)
-    text = f"{config.source or config.model}, {len(tensors):,} tensors, {format_bytes(size_bytes)}"
+    text = f"{own or config.model}, {len(tensors):,} tensors, {format_bytes(size_bytes)}"
     return Outline(lines=(("model", text),), figures={"tensor_bytes": size_bytes})
-
-
-def at_rate(config: Config, *, rate_bytes_per_s: float, power_w: float | None) -> Outline:
-    """Return the time of a load at a rate of the drive, and its energy at a power."""
-    size_bytes = sum(tensor.size_bytes for tensor in _tensors(config))
-    return reading("load", size_bytes / rate_bytes_per_s, power_w)
-
-
-def reading(what: str, seconds: float, power_w: float | None) -> Outline:
-    """Return the time and energy of one unit of work that takes nothing but reads."""
-    energy_j = None if power_w is None else seconds * power_w
-    energy = "add power_w=W of the drive" if energy_j is None else f"{energy_j:,.4g} J"
-    return Outline(
-        lines=((what, f"{seconds:,.4g} s = bytes / rate; energy: {energy}"),),
-        figures={f"{what}_s": seconds, f"j_per_{what}": energy_j},
-    )
 
 
 def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Dataset:

@@ -28,7 +28,6 @@ from wattload.workloads.model_load.dataset import (
     WORKLOAD,
     WRITING_BYTES,
     Dataset,
-    at_rate,
     dataset_of,
     outline,
 )
@@ -51,7 +50,6 @@ class ModelLoad:
 
     name: ClassVar[str] = WORKLOAD
     outline = staticmethod(outline)
-    at_rate = staticmethod(at_rate)
     needs: ClassVar[tuple[type, ...]] = (TensorLoadConfig,)
     over_hosts: ClassVar[OverHosts] = "one"
     """Tensor parallelism is inside of a server, which has the model on one drive."""

@@ -166,22 +166,18 @@ def test_files_of_a_read_only_file_system_can_be_loaded(
 
 
 @pytest.mark.parametrize(
-    ("words", "texts"),
+    ("words", "text"),
     [
-        (
-            ["model_load", "scale=full"],
-            ["llama3.1-405b, 1,137 tensors, 811.71 GB", "116 s", "1,391 J"],
-        ),
-        (["weight_stream", "scale=full"], ["3.62 GB of moe-30b-a3b", "0.5177 s", "6.212 J"]),
-        (["weight_stream", "workload.layers=32", "workload.model=llama3.1-8b"], ["13.96 GB of"]),
+        (["model_load", "scale=full"], "llama3.1-405b, 1,137 tensors, 811.71 GB"),
+        (["weight_stream", "scale=full"], "3.62 GB of moe-30b-a3b"),
+        (["weight_stream", "workload.layers=32", "workload.model=llama3.1-8b"], "13.96 GB of"),
     ],
 )
-def test_a_plan_without_a_target_has_bytes_and_what_a_rate_means(
-    words: list[str], texts: list[str], capsys: pytest.CaptureFixture[str]
+def test_a_plan_without_a_target_has_bytes(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plan", *words, "rate=7", "power_w=12"]) == 0
-    found = capsys.readouterr().out
-    assert all(text in found for text in texts), found
+    assert main(["plan", *words]) == 0
+    assert text in capsys.readouterr().out
 
 
 def test_tensors_of_other_names_have_no_first_layer(tmp_path: Path) -> None:
