@@ -111,7 +111,7 @@ def reference(text: bytes) -> bytes:
 
 
 @each_converter
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     lines=LINES,
     end=st.sampled_from([b"\n", b"\r\n"]),
@@ -134,7 +134,7 @@ def test_any_row_arrives_as_the_reference_packs_it(
     assert convert(folder, converter, chosen)[1] == reference(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     lines=LINES,
     end=st.sampled_from([b"\n", b"\r\n"]),
@@ -412,7 +412,7 @@ def test_logarithms_are_those_that_others_take_of_the_counts(
 def test_split_columns_are_read_as_nvidias_loader_reads_them(
     converter: Converter, tmp_path: Path, *, is_columnar: bool
 ) -> None:
-    text = made(tmp_path, 60_000)
+    text = made(tmp_path, 3 * FILL_ROWS)
     chosen = replace(SETTINGS, logarithms=True, splits_columns=True)
     path, columns = tmp_path / "day_0.00000.bin", tmp_path / "p.parquet"
     if is_columnar:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.building import made_once
 from tests.native.driver import SANITIZERS, Build, Driver, build_library, build_program
 
 
@@ -17,14 +18,14 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     With the arguments ``unusable`` the program ends with status 2; where they are given and it does
     not, the sanitizer does not run here, and the test is skipped.
     """
-    objects: dict[str, list[Path]] = {}
 
     def make(sanitizer: str, *mains: str, unusable: tuple[str, ...] | None = None) -> Path:
         flags = SANITIZERS[sanitizer]
-        if sanitizer not in objects:
-            objects[sanitizer] = build_library(tmp_path_factory.mktemp(sanitizer), flags)
+        library = made_once(
+            tmp_path_factory, f"engine-{sanitizer}", lambda folder: build_library(folder, flags)
+        )
         folder = tmp_path_factory.mktemp(Path(mains[0]).stem)
-        program = build_program(folder, flags, mains, *objects[sanitizer])
+        program = build_program(folder, flags, mains, *sorted(library.glob("*.o")))
         if unusable is not None:
             tried = subprocess.run(
                 [program, *unusable], capture_output=True, text=True, check=False

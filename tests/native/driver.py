@@ -38,12 +38,10 @@ def compiler(*names: str) -> str:
     pytest.skip(f"none of {', '.join(names)} is installed")
 
 
-def build_library(folder: Path, flags: Sequence[str]) -> list[Path]:
-    """Compile the engine's sources with these flags, all at once; returns the objects."""
-    folder.mkdir(parents=True, exist_ok=True)
+def build_library(folder: Path, flags: Sequence[str]) -> None:
+    """Compile the engine's sources with these flags into objects, all at once."""
     sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
     _compile([*flags, "-c", *sources], folder)
-    return sorted(folder.glob("*.o"))
 
 
 def build_program(folder: Path, flags: Sequence[str], mains: Sequence[str], *more: Path) -> Path:

@@ -80,7 +80,7 @@ def test_every_size_of_a_permutation_is_one(driver: Driver, tmp_path: Path, bloc
         assert orders[0] != orders[1] != sorted(orders[1])
 
 
-@pytest.mark.parametrize("blocks", [(1 << 32) + 1, 3 << 32, 1 << 40])
+@pytest.mark.parametrize("blocks", [(1 << 32) + 1, 1 << 40])
 def test_a_permutation_of_more_than_32_bits_is_one(
     build: Build, tmp_path: Path, blocks: int
 ) -> None:

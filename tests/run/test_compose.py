@@ -86,7 +86,7 @@ def test_no_yaml_file_is_left_out() -> None:
     assert files - nested == composed | {"main.yaml"}
 
 
-@pytest.mark.parametrize("scale", ["demo", "quick", "full"])
+@pytest.mark.parametrize("scale", ["demo", "full"])
 @pytest.mark.parametrize("workload", options("workload"))
 def test_every_workload_has_its_counts_at_every_scale(workload: str, scale: str) -> None:
     config, values = compose([TARGET, f"workload={workload}", f"scale={scale}"])

@@ -123,14 +123,11 @@ def test_a_new_folder_of_another_boot_or_container_stays(tmp_path: Path) -> None
     assert hidden(tmp_path) == []
 
 
-@pytest.mark.parametrize("words", [["clean", "."], ["doctor", "."]])
-def test_the_next_command_removes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
-) -> None:
+def test_the_next_command_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / "runs"
     runs.mkdir()
     assert child(lambda: make(runs, killed_at=1)) == signal.SIGKILL
     assert hidden(runs)
-    assert dispatch(words) == 0
+    assert dispatch(["clean", "."]) == 0
     assert not hidden(runs)

@@ -165,7 +165,7 @@ def values_by_scale(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     from omegaconf import OmegaConf
 
-    composed = copy.deepcopy(compose_config(tuple(overrides)).config)
+    composed = copy.deepcopy(compose_run(tuple(overrides)).config)
     found = {}
     for scale in options("scale"):
         composed.scale = compose_config((f"scale={scale}",)).config.scale

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.building import made_once
+
 SOURCES = Path(__file__).parent / "stubs"
 LIBRARIES = {"libcuda.c": "libcuda.so.1", "libcufile.c": "libcufile.so.0"}
 
@@ -26,9 +28,7 @@ def build_stubs(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def stub_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with ``libcuda.so.1`` and ``libcufile.so.0``."""
-    folder = tmp_path_factory.mktemp("stubs")
-    build_stubs(folder)
-    return folder
+    return made_once(tmp_path_factory, "stubs", build_stubs)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.building import made_once
 from wattload.core.host.gpus import Gpu
 from wattload.loaders.gpu import process
 from wattload.loaders.gpu_queue import config
@@ -24,10 +25,14 @@ PROCESS = "tests.loaders.gpu_queue.emulated_process"
 @pytest.fixture(scope="session")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a driver of CUDA that runs random_read.cu on the CPU."""
+    return made_once(tmp_path_factory, "emulated", build_driver)
+
+
+def build_driver(folder: Path) -> None:
+    """Compile the driver, ``libcuda.so.1``, into a folder."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed")
-    folder = tmp_path_factory.mktemp("emulated")
     source = Path(__file__).parent / "emulated"
     includes = [source, ROOT / "loaders/gpu_queue", ROOT / "loaders/engine/src"]
     command = [
@@ -39,7 +44,6 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    return folder
 
 
 def install(patch: pytest.MonkeyPatch) -> None:

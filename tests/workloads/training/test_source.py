@@ -317,7 +317,6 @@ def test_a_run_says_where_its_data_are_from_and_clean_leaves_them(
     ("record_format", "subfolders", "by_dlio"),
     [
         ("npz", 3, True),
-        pytest.param("npy", 0, False, marks=pytest.mark.thorough),
         pytest.param("jpeg", 0, False, marks=pytest.mark.thorough),
     ],
 )
