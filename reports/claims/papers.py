@@ -518,11 +518,11 @@ def read_paper(text: str, name: str) -> Paper:
         ConfigError: the text is not YAML, has a duplicate or unknown key, or an invalid value. The
             message is one sentence and names the key.
     """
-    from omegaconf import OmegaConf
-    from yaml import YAMLError
+    from omegaconf._utils import get_yaml_loader  # it refuses a key that is there twice
+    from yaml import YAMLError, load
 
     try:
-        tree: Any = OmegaConf.to_container(OmegaConf.create(text))
+        tree: Any = load(text, get_yaml_loader())
     except (YAMLError, ValueError, RecursionError) as error:
         first = " ".join(str(error).split())
         raise ConfigError(f"{name} is not valid YAML: {first}") from error

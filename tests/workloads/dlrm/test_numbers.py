@@ -25,7 +25,7 @@ from wattload.loaders.native.config import Config as NativeConfig
 from wattload.workloads.dlrm.config import Config, Dense, Ids, Pack
 from wattload.workloads.dlrm.workload import Dlrm
 
-ROWS = 8_000
+ROWS = 20_000
 THRESHOLD = 3
 
 
@@ -36,7 +36,7 @@ def dlrm(loader: ConverterConfig | None = None, **changed: Any) -> Dlrm:
         "rounds": 1,
         "workers": 1,
         "block_bytes": 1 << 16,
-        "part_bytes": 280_000,
+        "part_bytes": 1_400_000,
         "keep_output": True,
         "columnar": False,
         "pack": Pack.split_binary,

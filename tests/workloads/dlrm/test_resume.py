@@ -32,12 +32,12 @@ each_loader = pytest.mark.parametrize(
 )
 PARTS = 8
 SETTINGS: dict[str, Any] = {
-    "row_count": 8_000,
+    "row_count": 20_000,
     "day_count": 2,
     "rounds": 1,
     "workers": 1,
     "block_bytes": 1 << 16,
-    "part_bytes": 280_000,
+    "part_bytes": 700_000,
     "keep_output": True,
 }
 
