@@ -36,7 +36,7 @@ def dlrm(loader: ConverterConfig | None = None, **changed: Any) -> Dlrm:
         "rounds": 1,
         "workers": 1,
         "block_bytes": 1 << 16,
-        "part_bytes": 1_400_000,
+        "part_bytes": 700_000,
         "keep_output": True,
         "columnar": False,
         "pack": Pack.split_binary,
