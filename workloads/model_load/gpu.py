@@ -12,7 +12,7 @@ from wattload.core.workload import RunContext
 from wattload.loaders.device_copy import require_cuda
 from wattload.workloads.model_load.config import Destination
 
-COPY_BYTES, COPIES = 1024 * MIB, 8
+COPY_BYTES, COPIES = 128 * MIB, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
     evidence = evidence or "not measured"
     yield shapes.sheet("A load, of all ranks", arms, [arm.words for arm in arms],
                        [(name, partial(text, of, unit)) for name, of, unit in _FACTS],
-                       f"Means of valid runs. Energy in the window: {evidence}.")  # fmt: skip
+                       f"Means of valid runs. Drive energy in the window: {evidence}.")  # fmt: skip
     rows = [
         (arm.words, name, *(
             number(joules * starts / J_PER_WH, 3)
