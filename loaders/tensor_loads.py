@@ -98,14 +98,13 @@ class Loaded:
     ``start_ns`` is before the first file is opened or memory allocated, ``first_layer_ns`` when the
     last byte of the first layer was at its destination, ``end_ns`` when every byte was; on a GPU,
     its streams are synchronised then. ``delivered_bytes`` were counted part by part as they
-    arrived. ``operations`` are the loader's reads; ``None`` where a library does not say.
+    arrived.
     """
 
     start_ns: int
     first_layer_ns: int
     end_ns: int
     delivered_bytes: int
-    operations: int | None = None
 
 
 class TensorLoad(Protocol):

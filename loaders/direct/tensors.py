@@ -143,11 +143,10 @@ class HostLoad:
         """Deliver all parts; see the protocol."""
         start_ns, parts = time.monotonic_ns(), self._plan.parts
         missing = {i for i in self._plan.first_layer if parts[i].needed_bytes}
-        delivered = operations = first_layer_ns = 0
+        delivered = first_layer_ns = 0
         with self._allocated(), closing(self._read(moved)) as pieces:
-            for piece, slot, count in pieces:
+            for piece, slot in pieces:
                 self._deliver(piece, slot)
-                operations += count
                 delivered += sum(parts[i].needed_bytes for i in piece.ends)
                 missing.difference_update(piece.ends)
                 if not missing and not first_layer_ns:
@@ -159,7 +158,6 @@ class HostLoad:
             first_layer_ns=first_layer_ns,
             end_ns=time.monotonic_ns(),
             delivered_bytes=delivered,
-            operations=operations,
         )
 
     def content(self, index: int) -> NDArray[np.uint8]:
@@ -175,18 +173,18 @@ class HostLoad:
         self._engine.close()
         self._memory = self._staging = np.empty(0, np.uint8)
 
-    def _read(self, moved: ByteCounter) -> Generator[tuple[Piece, int, int]]:
-        """Read all pieces; yield each in order with the number of its slot and of its reads.
+    def _read(self, moved: ByteCounter) -> Generator[tuple[Piece, int]]:
+        """Read all pieces; yield each in order with the number of its slot.
 
         A slot is free again when its piece was yielded and the next one is requested.
         """
         pending: deque[tuple[Piece, int, Ticket]] = deque()
 
-        def finished() -> tuple[Piece, int, int]:
+        def finished() -> tuple[Piece, int]:
             piece, slot, ticket = pending[0]
-            count = ticket.result().operation_count
+            ticket.result()
             pending.popleft()
-            return piece, slot, count
+            return piece, slot
 
         file = None
         try:

@@ -36,8 +36,6 @@ def test_first_layer_arrives_before_the_second(
     with closing(Config(block_bytes=4096).tensor_load(model.plan())) as load:
         loaded = load.load(lambda _: None)
     assert loaded.first_layer_ns < loaded.end_ns
-    assert loaded.operations is not None
-    assert loaded.operations >= model.plan().needed_bytes // 4096
 
 
 def test_a_load_goes_on_after_one_of_a_short_file(tmp_path: Path) -> None:

@@ -74,7 +74,6 @@ class ReadingLoad:
             first_layer_ns=first_ns,
             end_ns=time.monotonic_ns(),
             delivered_bytes=delivered_bytes,
-            operations=len(self.held),
         )
 
     def content(self, index: int) -> Content:
