@@ -193,8 +193,8 @@ def read_folder(folder: Path) -> ModelFiles:
     Links to files outside are followed, as Hugging Face's cache has them.
 
     Raises:
-        DataError: a file is missing or invalid, the files and the index have different tensors, or
-            the index has a file outside of the folder.
+        DataError: a file is missing or invalid, all tensors are empty, the files and the index have
+            different tensors, or the index has a file outside of the folder.
     """
     index = folder / INDEX
     try:
@@ -211,6 +211,8 @@ def read_folder(folder: Path) -> ModelFiles:
     _require_all(index if mapped else folder, names)
     files = tuple(folder / name for name in names)
     tensors = [each for number, path in enumerate(files) for each in read_header(path, number)]
+    if not any(tensor.size_bytes for tensor in tensors):
+        raise DataError(f"{folder} has no tensor with a byte; choose the folder of a model")
     stored: dict[str, str] = {}
     for tensor in tensors:
         other = stored.setdefault(tensor.name, names[tensor.file])

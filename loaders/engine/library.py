@@ -263,6 +263,11 @@ class UnavailableError(ConfigError):
     """A backend can't run here; the message is a clause with the reason."""
 
 
+_REPLACE = (
+    "wattload clean deletes generated files, which the next run writes again; copy your own again"
+)
+
+
 def exception_of(error: ctypes.Structure) -> Exception:
     """Return the exception for a failed call or job; ``error.code`` is not ``OK``."""
     path, text = os.fsdecode(error.path), error.text.decode("utf-8", "replace")
@@ -273,16 +278,15 @@ def exception_of(error: ctypes.Structure) -> Exception:
         return OSError(error.code, f"{verb}{place} failed: {reason}", path)
     kinds: dict[int, Exception] = {
         SHORT_READ: DataError(
-            f"{path} is truncated: it ends at offset {error.offset}, before the end of an extent "
-            "to be read; remove the data folder to generate it again"
+            f"{path} is truncated: it has nothing at offset {error.offset}, which is to be read; "
+            f"{_REPLACE}"
         ),
         CHANGED: DataError(
             f"{path} changed while it was read (its size, mtime or ctime), so the bytes read may "
             "mix two versions; do not modify the data during a run"
         ),
         OTHER_SIZE: DataError(
-            f"{path} is {error.offset} bytes long, fewer than planned; remove the data folder to "
-            "generate it again"
+            f"{path} is {error.offset} bytes long, fewer than planned; {_REPLACE}"
         ),
         BAD_NODE: DataError(f"node {error.offset} of {path} {text}; build the index again"),
         NOT_DIRECT: TargetError(refuses_direct(path)),

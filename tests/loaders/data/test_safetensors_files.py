@@ -225,11 +225,15 @@ def test_a_shard_without_an_index_is_not_enough(tmp_path: Path) -> None:
         read_folder(tmp_path)
 
 
-def test_a_folder_without_such_files_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_without_tensors_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no \*.safetensors files; choose"):
         read_folder(tmp_path)
     with pytest.raises(DataError, match="gone can't be read: No such file or directory"):
         read_folder(tmp_path / "gone")
+    empty = {"a": {"dtype": "U8", "shape": [0, 4], "data_offsets": [0, 0]}}
+    (tmp_path / "model.safetensors").write_bytes(file_bytes(empty, 0))
+    with pytest.raises(DataError, match="has no tensor with a byte"):
+        read_folder(tmp_path)
 
 
 def test_a_link_out_of_the_folder_is_followed_and_counted(tmp_path: Path) -> None:
