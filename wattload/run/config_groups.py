@@ -99,8 +99,42 @@ def register_schemas() -> None:
     ):
         store.store(group=group, name=f"schema_{group}", node=schema)
     for group in CODED_GROUPS:
-        for option, node in option_schemas(group).items():
-            store.store(group=group, name=f"schema_{option}", node=node)
+        store.repo[group] = _SchemaNodes(group)
+
+
+class _SchemaNodes(dict[str, Any]):
+    """The schemas of a group in Hydra's store; each is imported when Hydra first reads it."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__({f"schema_{option}.yaml": None for option in option_schemas(group)})
+        self._group = group
+
+    def __getitem__(self, name: str) -> object:
+        from hydra.core.config_store import ConfigNode
+        from omegaconf import OmegaConf
+
+        if super().__getitem__(name) is None:
+            option = name.removeprefix("schema_").removesuffix(".yaml")
+            node = OmegaConf.structured(option_schemas(self._group)[option])
+            self[name] = ConfigNode(name, node, self._group, package=None, provider=None)
+        return super().__getitem__(name)
+
+
+class _Schemas(Mapping[str, type]):
+    """The settings of the options in ``modules``; each is imported when it is looked up."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, option: str) -> type:
+        schema: type = import_module(self._modules[option]).Config
+        return schema
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 @cache
@@ -108,14 +142,13 @@ def option_schemas(group: str) -> Mapping[str, type]:
     """Return the options of a group that have code, each with its settings."""
     if group == "load":
         return LOADS
-    found = {}
+    modules = {}
     for option in options(group):
         spec = find_spec(f"{PACKAGES[group]}.{option}")
         if spec is not None:  # otherwise a preset, which uses the schema of its base option
             is_package = spec.submodule_search_locations is not None
-            module = import_module(f"{spec.name}.config" if is_package else spec.name)
-            found[option] = module.Config
-    return found
+            modules[option] = f"{spec.name}.config" if is_package else spec.name
+    return _Schemas(modules)
 
 
 def schema_of(group: str, option: str) -> type:
