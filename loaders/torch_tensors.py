@@ -203,7 +203,7 @@ class TensorPackage:
         """Raise if PyTorch or the package is not installed, or for slices that it can't read."""
         self.check()
         packages = [PYTORCH, self.tensor_package]
-        require_installed(packages, user=f"loader={self.name} of tensors")
+        require_installed(packages, user=f"model_load with loader={self.name}")
         if plan.sliced and not self.reads_columns:
             raise ConfigError(f"loader={self.name} reads whole tensors; use workload.access=whole")
 

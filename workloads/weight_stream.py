@@ -264,7 +264,9 @@ class WeightStream:
         layers, place_bytes = data.model.layers, max(each.memory_bytes for each in self._experts)
         most = min(config.batch * config.taken, len(self._experts) // layers)
         # A dense model's layers come in turns: less than all of them is never hit.
-        share = len(self._experts) // 4 if MODELS[config.model].experts else 0
+        share, kind = (
+            (len(self._experts) // 4, "experts") if MODELS[config.model].experts else (0, "layers")
+        )
         held_bytes = config.resident_bytes or max(most, share) * place_bytes
         self._place_bytes, self._places = place_bytes, held_bytes // place_bytes
         if not most <= self._places < len(self._experts):
@@ -287,8 +289,8 @@ class WeightStream:
             lines=(
                 (
                     "stream",
-                    f"{len(self._experts)} x {format_bytes(place_bytes)}, of which memory holds "
-                    f"{self._places} and a token takes {layers} x {config.taken}",
+                    f"{len(self._experts)} {kind} of {format_bytes(place_bytes)}; memory holds "
+                    f"{self._places}, a token takes {layers * config.taken}",
                 ),
             ),
             maximum_ranks=1,

@@ -201,7 +201,10 @@ def read_folder(folder: Path) -> ModelFiles:
         names = sorted(path.name for path in folder.iterdir() if path.name.endswith(SUFFIX))
         mapped = _weight_map(index) if index.exists() else None
     except OSError as error:
-        raise DataError(f"{error.filename} can't be read: {error.strerror}") from error
+        raise DataError(
+            f"{error.filename} can't be read: {error.strerror}; workload.source must be a folder "
+            f"with *{SUFFIX} files"
+        ) from error
     if mapped is not None:
         names = sorted(set(mapped.values()))
     if not names:

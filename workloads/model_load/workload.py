@@ -23,6 +23,7 @@ from wattload.loaders.engine.library import AUTO
 from wattload.loaders.tensor_loads import LoadPlan, TensorLoad, TensorLoadConfig
 from wattload.results.model_load import facts
 from wattload.results.model_load.figures import LEAST_BYTES
+from wattload.results.quantity import counted
 from wattload.workloads.model_load.config import Config
 from wattload.workloads.model_load.dataset import (
     WORKLOAD,
@@ -92,9 +93,9 @@ class ModelLoad:
         )
         loader.check_tensor_load(plan, context.targets)
         host_bytes, model = loader.tensor_load_bytes(plan), data.model
-        size = f"{format_bytes(model.tensor_bytes)} in {len(data.files)} files"
+        size = f"{format_bytes(model.tensor_bytes)} in {counted(len(data.files), 'file')}"
         where = gpu.name if gpu else "host memory"
-        needs = f"{format_bytes(plan.needed_bytes)} for each of {config.tp} ranks, to {where}"
+        needs = f"{format_bytes(plan.needed_bytes)} a rank at workload.tp={config.tp}, to {where}"
         missing, data_bytes = data.missing(), sum(data.sizes.values())
         return WorkloadPlan(
             data_bytes=data_bytes,
@@ -185,8 +186,8 @@ class ModelLoad:
             paths=(path,),
             checks=worst_of_each(cold),
             remarks=[
-                f"{self._data.links} of {len(files)} files of {self.config.source} are links out "
-                "of it; what they point to was read."
+                f"{self._data.links} of {len(files)} files of {self.config.source} are links to "
+                "files outside of it, which were read."
             ]
             if self._data.links
             else (),

@@ -80,7 +80,7 @@ def test_a_load_says_what_limited_it(changes: dict[str, Any], text: str) -> None
         ((4.0, 4.1), 6.0, ("by time (each reached 90",)),
         ((4.0, 9.0), 0.1, ("by CPU time",)),
         ((4.0, 4.1), 0.1, ("by time (each reached 90", "or by CPU time")),
-        ((2.0, 4.1), 6.0, ("by time (the drive's ceiling is unknown",)),
+        ((2.0, 4.1), 6.0, ("by time (a load was faster than the drive's ceiling",)),
     ],
 )
 def test_a_page_says_by_what_loaders_cant_be_judged(
