@@ -53,10 +53,10 @@ _END_DIGITS = 4
 """One digit more than a ratio has, to show on which side of 1 an end is."""
 
 _CV = "CV is the sample standard deviation over the mean of an arm's valid runs."
-_MEANS = "Figures are geometric means of valid runs, as in the bars. "
+_MEANS = "Figures are geometric means of valid runs, as in the bars; shares have means. "
 _RATIO = (
     "The ratio is theirs, in pairs where runs alternated, with the letter of the better arm, or of "
-    "the larger figure where neither is better. Shares have means and their difference instead. "
+    "the larger figure where neither is better. Of shares it is their difference instead. "
     "The interval of an energy is widened by its stated uncertainty. "
 )
 _SHARES = " Shares have the difference of their means instead, and its distance from 0, in points."

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.power import Channel, Scope
+from wattload.core.units import Unit
 from wattload.results.facts import F, Run, cached_share
 from wattload.results.published import PublishedView
 from wattload.results.quantity import percent
@@ -61,9 +62,17 @@ class Arm(Generic[F]):
         parts = [self.title if self.letter or not self.at else "", self.at]
         return ", ".join(filter(None, parts))
 
-    def mean(self, value: Callable[[ShownRun[F]], float | None]) -> float | None:
-        """Return the mean of a figure over the runs that have it, as ``mean_of_known``."""
-        return mean_of_known(map(value, self.runs))
+    def mean(
+        self, value: Callable[[ShownRun[F]], float | None], unit: Unit | None = None
+    ) -> float | None:
+        """Return the mean of a figure over the runs that have it.
+
+        Of shares it is arithmetic, as in the table of all figures, else that of ``mean_of_known``.
+        """
+        if unit is not Unit.FRACTION:
+            return mean_of_known(map(value, self.runs))
+        known = [found for found in map(value, self.runs) if found is not None]
+        return fmean(known) if known else None
 
 
 @dataclass(frozen=True)

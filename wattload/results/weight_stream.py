@@ -172,7 +172,7 @@ def _opening(shown: view.Shown[StreamFacts]) -> Iterator[shapes.Shape]:
                ("memory", lambda run: run.facts.memory_bytes, Unit.BYTES)]  # fmt: skip
     yield shapes.Grid(
         columns=("arm", *(f"#{title}" for title, *_ in columns), "limit"),
-        rows=[(arm.words, *(quantity(arm.mean(of), unit, 3) for _, of, unit in columns),
+        rows=[(arm.words, *(quantity(arm.mean(of, unit), unit, 3) for _, of, unit in columns),
                _limit(arm.runs).text.removeprefix("limited by ").removeprefix("limit "))
               for arm in shown.arms],
         caption="Tokens and gross energy of the drives",

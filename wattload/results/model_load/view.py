@@ -149,7 +149,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
     yield shapes.Row(charts)
 
     def text(of: Callable[[Any], float | None], unit: Unit, arm: view.Arm[LoadFacts]) -> str:
-        return quantity(arm.mean(of), unit, 3)
+        return quantity(arm.mean(of, unit), unit, 3)
 
     evidence = listed(shapes.unique(run.evidence(LOAD) for arm in arms for run in arm.runs))
     evidence = evidence or "not measured"
