@@ -39,7 +39,7 @@ from wattload.loaders.tensor_loads import LoadPlan, TensorPart
 from wattload.results.facts import divided
 from wattload.results.weight_stream import STREAM, StreamFacts, StreamSettings
 from wattload.workloads.model_load import config as model_load
-from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of
+from wattload.workloads.model_load.dataset import WRITING_BYTES, dataset_of, one_target
 from wattload.workloads.model_load.models import (
     MODELS,
     expert_of,
@@ -246,12 +246,7 @@ class WeightStream:
             ConfigError: memory has no room for a layer, or has room for all, or a setting is wrong.
             TargetError: the loader can't read from the target.
         """
-        config, target = self.config, context.targets[0]
-        if len(context.targets) > 1:
-            raise ConfigError(
-                f"target.path names {len(context.targets)} folders, and a model is on one drive; "
-                "name one"
-            )
+        config, target = self.config, one_target(context.targets)
         self._loader.check_extent_reads(target)
         # What is in memory all the time needs no space on the drive: the vocabulary is small.
         own = model_load.Config(model=config.model, layers=config.layers, vocabulary_divisor=64)
@@ -334,7 +329,7 @@ class WeightStream:
                 )
             context.end_job()
             with context.phase("compare", timed=False):
-                found |= self._compared(reads, memory)
+                found |= data.compared(self._delivered(reads, memory))
             with context.phase("drive_ceiling", timed=False) as phase:
                 extents = [extent for each in order for _, extent in experts[each].extents]
                 ceiling = reads.repeat(extents, CEILING_S, phase.count_read)
@@ -363,14 +358,12 @@ class WeightStream:
         """Return no checks: ``run`` has compared what memory held."""
         return ()
 
-    def _compared(self, reads: ExtentReads, memory: Memory) -> dict[str, Any]:
-        """Return how much of memory was compared, and what of it is wrong, as in the facts."""
-        compared, wrong, first = 0, 0, None
+    def _delivered(
+        self, reads: ExtentReads, memory: Memory
+    ) -> Iterator[tuple[TensorPart, NDArray[np.uint8]]]:
+        """Yield the tensors in memory, each of shape (rows, row_bytes)."""
         for expert, place in memory.held.items():
             for at, part in self._experts[expert].tensors:
                 start = place * self._place_bytes + at
                 content = reads.memory[start : start + part.tensor_bytes]
-                bad = self._data.compare(part, content.reshape(-1, part.row_bytes))
-                first = first or (part.name if bad else None)
-                compared, wrong = compared + part.tensor_bytes, wrong + bad
-        return {"compared_bytes": compared, "wrong_bytes": wrong, "first_wrong": first}
+                yield part, content.reshape(-1, part.row_bytes)

@@ -210,8 +210,8 @@ def cpu_digits(cpu_s: float) -> int:
 
 
 def cpu_per_byte(cpu_s: float, moved_bytes: int) -> str:
-    """Return CPU time per GB to the digits of its ticks: ``0.21 s/GB``; a dash without bytes."""
-    if not moved_bytes:
+    """Return CPU time per GB to the digits of its ticks: ``0.21 s/GB``; a dash below 1 MB."""
+    if moved_bytes < MB:
         return MISSING
     if cpu_s < CPU_TICK_S:
         return f"under {quantity(CPU_TICK_S / moved_bytes, Unit.SECONDS_PER_BYTE, 1)}"

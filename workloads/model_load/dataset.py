@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.checks.io import written_extents_check
-from wattload.core.errors import DataError, TargetError, WattloadError, remedy
+from wattload.core.errors import ConfigError, DataError, TargetError, WattloadError, remedy
 from wattload.core.record.run import DataRecord
 from wattload.core.storage.targets import Target
 from wattload.core.units import MIB, format_bytes
@@ -117,6 +117,17 @@ class Dataset:
             DataError: the file has changed.
         """
         raise NotImplementedError
+
+    def compared(
+        self, delivered: Iterable[tuple[TensorPart, NDArray[np.uint8]]]
+    ) -> dict[str, int | str | None]:
+        """Compare parts with their files, and return what is wrong, as facts name it."""
+        compared, wrong, first = 0, 0, None
+        for part, content in delivered:
+            found = self.compare(part, content)
+            compared, wrong = compared + content.size, wrong + found
+            first = first or (part.name if found else None)
+        return {"compared_bytes": compared, "wrong_bytes": wrong, "first_wrong": first}
 
 
 class GeneratedModel(Dataset):
@@ -274,6 +285,8 @@ class OwnModel(Dataset):
             for first in range(0, len(content), step):
                 some = content[first : first + step]
                 rows = np.fromfile(file, np.uint8, len(some) * part.row_bytes)
+                if len(rows) < len(some) * part.row_bytes:
+                    raise _changed(path)
                 wrong += int(np.count_nonzero(rows.reshape(len(some), -1)[:, columns] != some))
         return wrong
 
@@ -283,10 +296,14 @@ class OwnModel(Dataset):
 
     def _require_unchanged(self, path: Path) -> None:
         if not path.exists() or self._state(path) != self._states[path]:
-            raise DataError(
-                f"{path} has changed since this run began (its size or time); leave the files of "
-                "workload.source alone while they are measured, and start again"
-            )
+            raise _changed(path)
+
+
+def _changed(path: Path) -> DataError:
+    return DataError(
+        f"{path} has changed since this run began (its size or time); leave the files of "
+        "workload.source alone while they are measured, and start again"
+    )
 
 
 def _kv_heads(folder: Path) -> int | None:
@@ -313,6 +330,15 @@ def outline(config: Config, *, seed: int) -> Outline:
     size_bytes = sum(tensor.size_bytes for tensor in tensors)
     text = f"{own or config.model}, {len(tensors):,} tensors, {format_bytes(size_bytes)}"
     return Outline(lines=(("model", text),), figures={"tensor_bytes": size_bytes})
+
+
+def one_target(targets: Sequence[Target]) -> Target:
+    """Return the target of a model; raise ``ConfigError`` for several."""
+    if len(targets) > 1:
+        raise ConfigError(
+            f"target.path names {len(targets)} folders, and a model is on one drive; name one"
+        )
+    return targets[0]
 
 
 def dataset_of(config: Config, seed: int, target: Target, *, scale: str) -> Dataset:

@@ -20,7 +20,7 @@ from wattload.core.workload import Accelerator, Outcome, OverHosts, RunContext, 
 from wattload.loaders.data.cold_cache import cold_cache_check, evict, residency, worst_of_each
 from wattload.loaders.direct.extent_reads import EngineReads
 from wattload.loaders.engine.library import AUTO
-from wattload.loaders.tensor_loads import LoadPlan, TensorLoad, TensorLoadConfig
+from wattload.loaders.tensor_loads import LoadPlan, TensorLoadConfig
 from wattload.results.model_load import facts
 from wattload.results.model_load.figures import LEAST_BYTES
 from wattload.results.quantity import counted
@@ -30,6 +30,7 @@ from wattload.workloads.model_load.dataset import (
     WRITING_BYTES,
     Dataset,
     dataset_of,
+    one_target,
     outline,
 )
 from wattload.workloads.model_load.gpu import RankGpu, gpu_of
@@ -71,18 +72,18 @@ class ModelLoad:
             TargetError: the loader can't read from the target.
         """
         config, loader, world = self.config, self._loader, context.communicator
-        if len(context.targets) > 1:
-            raise ConfigError(
-                f"target.path names {len(context.targets)} folders, and a model is on one drive; "
-                "name one"
-            )
+        target = one_target(context.targets)
         if world.world_size > config.tp:
             raise ConfigError(
                 f"{world.world_size} processes, but tensors are divided among {config.tp} ranks; "
                 f"set workload.tp={world.world_size}, or start at most {config.tp}"
             )
+        if config.temperature is facts.Temperature.warm and loader.tensors_bypass_cache:
+            raise ConfigError(
+                f"loader={loader.name} reads past the page cache, so no load is warm; use "
+                "loader=mmap or loader=torch, or workload.temperature=cold"
+            )
         gpu = self._gpu = gpu_of(config.destination, world.rank, world.world_size)
-        [target] = context.targets
         data = self._data = dataset_of(config, context.seed, target, scale=context.scale)
         _require_on_target(config, data, target)
         plan = self._plan = data.plan_of(
@@ -147,12 +148,16 @@ class ModelLoad:
                     context.end_job()
                 world.barrier()
                 resident.append(residency(files).resident_bytes)
-                found = self._compared(context, tensors) | {
+                context.progress.begin("comparing the tensors")
+                delivered = ((part, tensors.content(i)) for i, part in enumerate(plan.parts))
+                with context.phase("compare", timed=False):
+                    found = self._data.compared(delivered)
+                found |= {
                     "start_ns": times.start_ns,
                     "first_layer_ns": times.first_layer_ns if plan.first_layer else None,
                     "end_ns": times.end_ns,
                     "delivered_bytes": times.delivered_bytes,
-                    "peak_memory_bytes": max(sampled, default=None),
+                    "peak_memory_bytes": max(sampled) - sampled[0] if sampled else None,
                 }
                 own.append(facts.RankLoad.model_validate(found))
                 tensors.release()
@@ -198,23 +203,10 @@ class ModelLoad:
         """Return nothing: every part was compared where it was delivered."""
         return ()
 
-    def _compared(self, context: RunContext, tensors: TensorLoad) -> dict[str, int | str | None]:
-        """Compare what a load has delivered, and return these facts of it."""
-        compared = wrong = 0
-        first_wrong: str | None = None
-        context.progress.begin("comparing the tensors")
-        with context.phase("compare", timed=False):
-            for index, part in enumerate(self._plan.parts):
-                content = tensors.content(index)
-                found = self._data.compare(part, content)
-                compared, wrong = compared + content.size, wrong + found
-                first_wrong = first_wrong or (part.name if found else None)
-        return {"compared_bytes": compared, "wrong_bytes": wrong, "first_wrong": first_wrong}
-
 
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """Sample the memory of this process, in bytes, while a block of code runs, and at its end.
+    """Sample the memory of this process, in bytes, before, during and after a block of code.
 
     It is ``RssAnon`` + ``RssShmem`` of ``/proc/self/status``, without pages of mapped files, which
     the kernel can drop; its own peak, ``VmHWM``, has them. Without them no sample is taken.
@@ -222,15 +214,17 @@ def peak_memory() -> Iterator[list[int]]:
     samples: list[int] = []
     ended = threading.Event()
 
-    def watch() -> None:
-        is_last = False
-        while not is_last:
-            is_last = ended.wait(SAMPLE_S)
-            values = named_values(read_text(Path("/proc/self/status")))
-            if {"RssAnon", "RssShmem"} <= values.keys():
-                kib = (int(values[name].split()[0]) for name in ("RssAnon", "RssShmem"))
-                samples.append(1024 * sum(kib))
+    def sample() -> None:
+        values = named_values(read_text(Path("/proc/self/status")))
+        if {"RssAnon", "RssShmem"} <= values.keys():
+            kib = (int(values[name].split()[0]) for name in ("RssAnon", "RssShmem"))
+            samples.append(1024 * sum(kib))
 
+    def watch() -> None:
+        while not ended.wait(SAMPLE_S):
+            sample()
+
+    sample()
     thread = threading.Thread(target=watch, name="peak-memory")
     thread.start()
     try:
@@ -238,6 +232,7 @@ def peak_memory() -> Iterator[list[int]]:
     finally:
         ended.set()
         thread.join()
+        sample()
 
 
 def _require_on_target(config: Config, data: Dataset, target: Target) -> None:

@@ -110,10 +110,7 @@ def _facts(made: Loads, times: Sequence[tuple[int, int]]) -> dict[str, Any]:
         },
         "needed_bytes": needed,
         "distinct_bytes": sum(needed),
-        "loads": [
-            {"ranks": own, "resident_bytes": after}
-            for own in ranks
-        ],
+        "loads": [{"ranks": own, "resident_bytes": after} for own in ranks],
         "device": made.device,
         "gpus": [[rank, f"00000000:{rank + 1:02X}:00.0"] for rank in range(made.ranks)]
         if made.device else [],

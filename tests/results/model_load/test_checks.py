@@ -86,7 +86,7 @@ def verdicts(record: RunRecord) -> dict[str, str]:
     return {each.name: each.verdict for each in checks_of(record)}
 
 
-CLEAN = dict.fromkeys(("loaded", "delivered_tensors", "load_times"), "pass")
+CLEAN = dict.fromkeys(("loaded", "held", "delivered_tensors", "load_times"), "pass")
 
 
 def test_clean_loads_pass_every_check() -> None:
@@ -100,7 +100,8 @@ def test_ranks_that_bypass_the_page_cache_read_all_that_each_needs() -> None:
         facts["bypasses_cache"] = True
 
     assert verdicts(load_record(bypass))["loaded"] == "fail"
-    assert verdicts(load_record(bypass, read_bytes=LOADS * sum(NEEDED))) == CLEAN
+    whole = verdicts(load_record(bypass, read_bytes=LOADS * sum(NEEDED)))
+    assert whole == {name: "pass" for name in CLEAN if name != "held"}
 
 
 def test_only_cold_loads_must_come_from_the_drive() -> None:
@@ -135,6 +136,11 @@ FAULTS: Mapping[str, tuple[str, RunRecord, str]] = {
     "a load of which a fiftieth was in memory": (
         "loaded", load_record(read_bytes=int(LOADS * DISTINCT * 0.979)), "in memory before"
     ),
+    "a model that the page cache had no room for": (
+        "held",
+        load_record(lambda facts: facts["loads"][0].update(resident_bytes=int(0.979 * DISTINCT))),
+        "held 1.47 MB after a load, whose tensors are 1.50 MB: memory is too small for the model",
+    ),
     "a tensor that was left out": (
         "delivered_tensors", load_record(of_a_rank(delivered_bytes=799_990)), "left out"
     ),
@@ -161,6 +167,14 @@ def test_a_fault_fails_its_check(fault: str) -> None:
     assert verdicts(record) == {**CLEAN, name: "fail"}
     [check] = [each for each in checks_of(record) if each.name == name]
     assert sentence in check.sentence
+
+
+def test_a_gpu_needs_no_file_in_the_page_cache() -> None:
+    def to_gpu(facts: dict[str, Any]) -> None:
+        facts |= {"device": "NVIDIA H200"}
+        facts["loads"][0]["resident_bytes"] = 0
+
+    assert verdicts(load_record(to_gpu)) == {n: "pass" for n in CLEAN if n != "held"}
 
 
 def test_a_span_with_more_than_its_load_warns_as_its_energy_is_not_that_of_the_load() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.results.model_load.making import MODEL_BYTES, load_record
+from tests.results.model_load.making import GPU, MODEL_BYTES, load_record
 from wattload.core.record.run import RunRecord
 from wattload.results.reading import metrics_of
 
@@ -35,7 +35,6 @@ def test_a_load_takes_from_the_first_start_to_the_last_end_over_ranks() -> None:
     assert found["first_layer_s"] == (4 + 2) / 2
     assert found["load_delivered_bytes"] == 100
     assert found["load_peak_memory_bytes"] == 120
-    assert found["peak_memory_ratio"] == 1.2
 
 
 def test_read_bytes_are_those_of_drives_and_not_those_that_were_delivered() -> None:
@@ -48,10 +47,11 @@ def test_read_bytes_are_those_of_drives_and_not_those_that_were_delivered() -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [{"from_drive": None}, {"temperature": "warm", "from_drive": 0.0}],
-    ids=["without counters", "warm"],
-)
-def test_a_rate_of_the_drive_needs_bytes_that_it_read(changes: dict[str, Any]) -> None:
+    [{"from_drive": None}, {"temperature": "warm", "loader": "mmap", "from_drive": 0.0},
+     {"from_drive": 1.06}, {"from_drive": 1.06, "loader": "mmap", "tp": 2, "ranks": 2}],
+    ids=["without counters", "warm", "other readers", "other readers of cached files"],
+)  # fmt: skip
+def test_a_rate_of_the_drive_needs_bytes_that_loads_read(changes: dict[str, Any]) -> None:
     found = values(load_record(**changes))
     assert found["drive_bytes_per_s"] is found["drive_ceiling_fraction"] is None
     assert found["load_s"] == 4.0
@@ -59,8 +59,7 @@ def test_a_rate_of_the_drive_needs_bytes_that_it_read(changes: dict[str, Any]) -
 
 def test_what_was_not_read_of_memory_is_missing() -> None:
     found = values(load_record(peak_memory_bytes=None, resident_after=None))
-    names = ("load_peak_memory_bytes", "peak_memory_ratio", "resident_fraction")
-    assert [found[name] for name in names] == [None] * 3
+    assert found["load_peak_memory_bytes"] is found["resident_fraction"] is None
 
 
 @pytest.mark.parametrize(("seconds", "is_judged"), [(0.19, False), (4.0, True)])
@@ -75,6 +74,16 @@ def test_tensors_of_other_names_have_no_first_layer() -> None:
     loads = [{"ranks": [rank | {"first_layer_ns": None}], "resident_bytes": 0}]
     found = values(load_record(loads=1, facts={"loads": loads, "needed_bytes": [50]}))
     assert (found["load_s"], found["first_layer_s"]) == (10, None)
+
+
+def test_cpu_time_needs_a_megabyte_and_copies_a_gpu() -> None:
+    assert values(load_record())["load_cpu_s_per_byte"] == pytest.approx(6 / 3 / MODEL_BYTES)
+    assert "copy_ceiling_fraction" not in values(load_record())
+    loads = [{"ranks": ranks((0, 2, 10)), "resident_bytes": 0}]
+    found = values(load_record(device=GPU, copy_ceiling=1e9,
+                               facts={"loads": loads, "needed_bytes": [50]}))  # fmt: skip
+    assert found["load_cpu_s_per_byte"] is None
+    assert found["copy_ceiling_fraction"] == pytest.approx(5e-9)
 
 
 def test_seconds_lead() -> None:

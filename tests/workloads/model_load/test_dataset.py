@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,6 +188,22 @@ def test_a_users_own_files_are_compared_with_themselves(context: Context, source
             assert found.compare(part, content) == 0
             content[-1, -1] ^= 1
             assert found.compare(part, content) == 1
+
+
+def test_a_users_file_that_is_cut_while_it_is_compared_is_found(
+    context: Context, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, fromfile = dataset_at(context, source=str(source)), np.fromfile
+    [part, *_] = found.plan_of(0, 1).parts
+    content = content_of(found, part)
+
+    def cut(*arguments: Any) -> Any:
+        os.truncate(found.files[0], part.offset_bytes + 1)
+        return fromfile(*arguments)
+
+    monkeypatch.setattr(np, "fromfile", cut)
+    with pytest.raises(DataError, match="has changed since this run began"):
+        found.compare(part, content)
 
 
 def test_a_users_file_that_changes_is_found(context: Context, source: Path) -> None:

@@ -12,8 +12,8 @@ from wattload.results.facts import drive_read_bytes
 from wattload.results.model_load.facts import LOAD, LoadFacts, Run, Temperature
 
 LEAST_READ = 0.98
-"""Share of the needed bytes that drives read at least; less was never loaded."""
-AROUND, AROUND_S = 0.05, 0.25
+"""Share of the needed bytes that are read, and held if mapped, at least; less was never loaded."""
+AROUND, AROUND_S = 0.05, 0.1
 """Time of a span that may be outside of its load: a share of the load, and seconds."""
 
 
@@ -43,6 +43,25 @@ def _loaded(run: Run) -> Iterator[Check]:
     )
 
 
+def _held(run: Run) -> Iterator[Check]:
+    """Check that the page cache holds what is mapped. Fault: its first pages made room for others.
+
+    Of a mapped file what was touched is in no other memory; a GPU has its own.
+    """
+    resident = [load.resident_bytes for load in run.facts.loads if load.resident_bytes is not None]
+    if run.facts.bypasses_cache or run.facts.device or not resident:
+        return
+    held, distinct = compared_bytes(min(resident), run.facts.distinct_bytes)
+    yield judged(
+        "held",
+        f"The page cache held {held} after a load, whose tensors are {distinct}",
+        ": memory is too small for the model",
+        holds=min(resident) >= LEAST_READ * run.facts.distinct_bytes,
+        figures={"resident_bytes": min(resident), "distinct_bytes": run.facts.distinct_bytes},
+        worst="fail",
+    )
+
+
 def _delivered_tensors(run: Run) -> Iterator[Check]:
     """Check what arrived against headers and content. Fault: a part is missing, twice or wrong."""
     needed_bytes = run.facts.needed_bytes * len(run.facts.loads)
@@ -69,9 +88,9 @@ def _delivered_tensors(run: Run) -> Iterator[Check]:
 
 
 def _load_times(run: Run) -> Iterator[Check]:
-    """Check times of loads against spans of the phase, of which energy is.
+    """Check the sum of all loads' times against that of the spans, of which energy is.
 
-    Faults: a load ended outside of its span; or spans hold much else.
+    Faults: loads took longer than their spans; or spans hold much else.
     """
     spans = [each for each in run.record.spans if each.name == LOAD and not each.is_part]
     ranks = [rank for load in run.facts.loads for rank in load.ranks]
@@ -89,6 +108,6 @@ def _load_times(run: Run) -> Iterator[Check]:
 
 
 CHECKS: tuple[checks.CheckSource[LoadFacts], ...] = (
-    _loaded, _delivered_tensors, _load_times,
+    _loaded, _held, _delivered_tensors, _load_times,
 )  # fmt: skip
 OBSERVED: tuple[checks.Observed[LoadFacts], ...] = (checks.cold_cache(_is_cold),)

@@ -60,7 +60,7 @@ class RankLoad(Frozen):
     end_ns: int = fact("the last tensor is at its destination", "ns")
     delivered_bytes: int = fact("bytes of parts that arrived", "B", ge=0)
     peak_memory_bytes: int | None = fact(
-        "most resident memory of the process, files not counted", "B"
+        "most resident memory above that before the load, files not counted", "B", ge=0
     )
     compared_bytes: int = fact("delivered bytes that were compared after the load", "B", ge=0)
     wrong_bytes: int = fact("of these, bytes that are wrong", "B", ge=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from wattload.core.record.results import Better
-from wattload.core.units import NS_PER_S, Unit
+from wattload.core.units import MB, NS_PER_S, Unit
 from wattload.results.facts import divided, drive_read_bytes, sum_if_known
 from wattload.results.figures import Figure, FigureSource
 from wattload.results.model_load.facts import LOAD, LoadFacts, Run, Temperature
@@ -40,10 +40,19 @@ def delivered_bytes(run: Run) -> float:
     return fmean(sum(rank.delivered_bytes for rank in load.ranks) for load in run.facts.loads)
 
 
+MOST_READ = 1.05
+"""Share of the files that drives read in a load at most."""
+
+
 def drive_rate(run: Run) -> float | None:
-    """Return the bytes that drives read a second; ``None`` for loads from the page cache."""
-    is_cold = run.facts.settings.temperature is Temperature.cold
-    return divided(read_bytes(run), load_s(run)) if is_cold else None
+    """Return the bytes that drives read a second.
+
+    ``None`` for loads from the page cache, and if drives read more than loads do: others read too.
+    """
+    facts, read = run.facts, read_bytes(run)
+    most = facts.model.file_bytes * (len(facts.needed_bytes) if facts.bypasses_cache else 1)
+    is_own = facts.settings.temperature is Temperature.cold and (read or 0) <= MOST_READ * most
+    return divided(read, load_s(run)) if is_own else None
 
 
 LEAST_BYTES, LEAST_S = 256_000_000, 0.2
@@ -70,11 +79,12 @@ def cpu_s(run: Run) -> float:
 
 
 def cpu_per_byte(run: Run) -> float | None:
-    return divided(cpu_s(run), delivered_bytes(run) * len(run.facts.loads))
+    delivered = delivered_bytes(run) * len(run.facts.loads)
+    return cpu_s(run) / delivered if delivered >= MB else None
 
 
 def peak_memory_bytes(run: Run) -> float | None:
-    """Return the most memory of all ranks together, in any load."""
+    """Return the most memory that a load took, of all ranks together."""
     sums = [sum_if_known(rank.peak_memory_bytes for rank in load.ranks) for load in run.facts.loads]
     return None if None in sums else max(filter(None, sums), default=None)
 
@@ -105,19 +115,23 @@ COLUMNS: Sequence[tuple[str, str, Callable[[Run], float | None], Unit, Better, s
      "rate of reads / the engine's sequential reads of the files"),
     ("copy_ceiling_fraction", "share of the copy's ceiling", copy_share, _SHARE, "higher",
      "delivered bytes of a rank / time / copies from pinned memory to the GPU"),
-    ("load_cpu_s_per_byte", "CPU time", cpu_per_byte, Unit.SECONDS_PER_BYTE, "lower",
-     "CPU time of all processes / delivered bytes"),
-    ("load_peak_memory_bytes", "most memory", peak_memory_bytes, _BYTES, "neither",
-     "resident memory of all ranks, in any load, without pages of files: what is mapped is cached"),
-    ("peak_memory_ratio", "most memory ÷ needed",
-     lambda run: divided(peak_memory_bytes(run), needed_bytes(run)), Unit.COUNT, "neither",
-     "most memory / bytes that ranks need"),
+    ("load_cpu_s_per_byte", "CPU time per delivered GB", cpu_per_byte, Unit.SECONDS_PER_BYTE,
+     "lower", "CPU time of all processes / delivered bytes"),
+    ("load_peak_memory_bytes", "memory taken", peak_memory_bytes, _BYTES, "neither",
+     "most resident memory above that before the load, of all ranks, without pages of files"),
     ("resident_fraction", "cached afterwards", resident_share, _SHARE, "neither",
      "bytes of the files in the page cache after a load / all their bytes; mean of loads"),
 )  # fmt: skip
-FIGURES: tuple[FigureSource[LoadFacts], ...] = tuple(
-    Figure[LoadFacts](name=name, label=label, of=of, unit=unit, better=better, meaning=meaning,
-                      phase=LOAD, headline=name == LOAD_TIME,
-                      reason="not counted here, loaded from the page cache, or too small")
-    for name, label, of, unit, better, meaning in COLUMNS
-)  # fmt: skip
+
+
+def _figures(run: Run) -> Sequence[Figure[LoadFacts]]:
+    reason = "not counted here, from the page cache, too small, or other programs read too"
+    return [
+        Figure(name=name, of=of, unit=unit, better=better, meaning=meaning, phase=LOAD,
+               headline=name == LOAD_TIME, reason=reason)
+        for name, _, of, unit, better, meaning in COLUMNS
+        if run.facts.device or of is not copy_share
+    ]  # fmt: skip
+
+
+FIGURES: tuple[FigureSource[LoadFacts], ...] = (_figures,)

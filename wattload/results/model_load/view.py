@@ -20,7 +20,8 @@ _AT_LIMIT, _LEAST_CPU_S = 0.9, 0.5
 _STARTS, _HOUR_S = (24, 100, 1000), 3600
 _DEFINITIONS = (
     "A load is from before the first file is opened to the last tensor's last byte at its "
-    "destination, on the slowest rank; direct has its rings and threads before. A first load, in "
+    "destination, on the slowest rank; mmap and torch on the host copy nothing: their destination "
+    "is the page cache; direct starts its rings and threads before the load. A first load, in "
     "which a process gets its memory, is not timed. Each delivered byte is compared afterwards. "
     "First layer: the embedding and all of layer 0. Cold: the files were evicted from the page "
     "cache before each load. Rates of reads have the bytes that drives read, the rate over time "
@@ -67,10 +68,15 @@ def _limit(runs: Sequence[Run], _: float | None = None) -> view.Limit:
         served = view.Served.by_page_cache(runs[0], LOAD, "reads", directly=False).from_memory
         return view.Limit(f"limited by {f'memory: {served}' if served else 'reads of warm files'}")
     shares = [figures.ceiling_share(run) or 0.0 for run in runs]
-    if not 0 < max(shares) <= shapes.CEILING_ERROR:
-        found = f"{percent(max(shares))} of a ceiling measured too low" * (max(shares) > 0)
-        return view.Limit(f"limit unknown: {found or 'no ceiling'}")
-    at = f"at {percent(min(shares))} of the drive's ceiling"
+    lowest, highest = min(shares), max(shares)
+    if not lowest or highest >= _AT_LIMIT:
+        reason = f"runs reached {percent(lowest)} to {percent(highest)} of the drive's ceiling"
+        if highest > shapes.CEILING_ERROR:
+            reason = f"{percent(highest)} of a ceiling measured too low"
+        return view.Limit(
+            f"limit unknown: {reason if lowest else 'no rate of reads or no ceiling'}"
+        )
+    at = f"at {percent(lowest)} of the drive's ceiling"
     return view.Limit(f"limited by the loader, {at}, {busy}")
 
 
@@ -115,7 +121,7 @@ def _lines(run: Run) -> Mapping[str, str]:
         "also": "",
         "load": f"first layer after {first}, last tensor after {cell['time of a load']}; {loads}",
         "a load": f"{cell['needed']} needed, {cell['read']} read, {cell['delivered']} delivered",
-        "memory": f"at most {cell['most memory']}; {cell['cached afterwards']} of files cached",
+        "memory": f"{cell['memory taken']} taken; {cell['cached afterwards']} of files cached",
         "limit": _limit([run]).text.removeprefix("limit "),
     }
 
@@ -175,6 +181,7 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
 VIEW = view.View[LoadFacts](
     title="Model loading",
     job=_job,
+    labels={name: words for name, words, *_ in figures.COLUMNS},
     stands=("loads of a cold model", lambda runs: all(map(_is_cold, runs))),
     rate_titles={figures.LOAD_TIME: "{unit} per load"},
     work=lambda run, _: ("load", float(len(run.facts.loads))),
