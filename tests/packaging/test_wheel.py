@@ -84,9 +84,9 @@ def names(wheel: Path) -> set[str]:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ``bin`` of an environment with the wheel and its core dependencies, nothing else."""
     venv = tmp_path_factory.mktemp("clean") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet"]
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin/python"), "install", "--quiet"]
+    constraints = ["--no-compile", "--constraint", str(ROOT / "constraints.txt")]
     subprocess.run([*pip, *constraints, str(wheel)], check=True, env=clean_environment())
     return venv / "bin"
 
