@@ -92,7 +92,7 @@ class TorchTensors:
                         continue  # the plan has no part of it
                     index = awaited.pop(name)
                     part = plan.parts[index]
-                    with self._guarded(tensor, plan.files[part.file]):
+                    with self._guarded(tensor, part):
                         self._held[index] = self._deliver(part, tensor)
                     delivered_bytes += self._held[index].nbytes
                     moved(part.needed_bytes if plan.sliced else part.tensor_bytes)
@@ -149,8 +149,13 @@ class TorchTensors:
         return found if self._mapped or is_whole else found.clone()
 
     @contextmanager
-    def _guarded(self, tensor: torch.Tensor, path: Path) -> Iterator[None]:
-        """Raise ``OSError`` after the block if a page of a mapped tensor could not be read."""
+    def _guarded(self, tensor: torch.Tensor, part: TensorPart) -> Iterator[None]:
+        """Raise after the block if a page of a mapped tensor could not be read.
+
+        Raises:
+            DataError: the file has become shorter.
+            OSError: the drive or the file system failed.
+        """
         if not self._mapped:
             yield
             return
@@ -159,6 +164,12 @@ class TorchTensors:
         with guarded([(start, size_bytes)]) as guard:
             yield
         if guard.fault is not None:
+            path = self._plan.files[part.file]
+            if path.stat().st_size < part.offset_bytes + part.tensor_bytes:
+                raise DataError(
+                    f"{path} became shorter while it was read; leave the files alone while they "
+                    "are measured, and start again with whole ones"
+                )
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     def _synchronize(self) -> None:

@@ -113,6 +113,7 @@ def test_one_setting_against_itself_has_two_halves_and_one_warm_up() -> None:
         (["seed=1,2"], {"1", "2"}),
         (["accelerator.count=1,2", "power.state=0,1"], {"PS0", "PS1"}),
         (["power.state=0,1", TWO, "interleave_by=power.state"], {"PS0", "PS1"}),
+        ([TWO, "label=old,new", "interleave_by=target.path"], {"old", "new"}),
         (["power.state=1,0", TWO, "interleave_by=[target.path,power.state]"], {"a-PS1", "b-PS0"}),
         ([TWO, "label=old,new"], {"old", "new"}),
         (["power.state=0,1,2"], {"PS0", "PS1", "PS2"}),

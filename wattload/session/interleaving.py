@@ -167,6 +167,8 @@ def _arm_axes(axes: Sequence[Axis], named: str | Sequence[str] | None) -> list[A
         if isinstance(named, str)
         else list(named)
     )
+    if "label" in swept and "label" not in keys:
+        keys.append("label")
     for key in keys:
         if key not in swept:
             raise ConfigError(
@@ -192,7 +194,7 @@ def _arm_axes(axes: Sequence[Axis], named: str | Sequence[str] | None) -> list[A
 
 
 def _compared_keys(swept: dict[str, Axis]) -> list[str]:
-    """Return the one key whose values can be the arms, and ``label`` if it is swept."""
+    """Return the one key whose values can be the arms."""
     others = [key for key in swept if key != "label"]
     compared = [key for key in others if makes_arms(swept[key])] or others
     if len(compared) > 1:
@@ -201,7 +203,7 @@ def _compared_keys(swept: dict[str, Axis]) -> list[str]:
             f"choose one, e.g. interleave_by={compared[0]}, or pair their values with "
             f"interleave_by=[{','.join(compared[:2])}]: first with first and second with second"
         )
-    return [*compared, *(["label"] if "label" in swept else [])]
+    return compared
 
 
 def _check_values(axis: Axis) -> None:
