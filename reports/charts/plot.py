@@ -96,7 +96,8 @@ def tick_text(value: float) -> str:
 class Axis:
     """One axis of a chart, in the unit that is printed.
 
-    ``names`` label the ticks of an axis of categories, which are at 0, 1, 2...
+    ``names`` label the ticks of an axis of categories, which are at 0, 1, 2... Ticks ``at`` given
+    places are printed ÷ ``factor``.
     """
 
     low: float
@@ -105,6 +106,7 @@ class Axis:
     log: bool = False
     names: Sequence[str] = ()
     at: Sequence[float] = ()
+    factor: float = 1
 
     def share(self, value: float) -> float:
         """Return the place of a value between both ends, 0 to 1."""
@@ -116,7 +118,7 @@ class Axis:
         if self.names:
             return [(float(index), name) for index, name in enumerate(self.names)]
         if self.at:
-            return [(value, tick_text(value)) for value in self.at]
+            return [(value, tick_text(value / self.factor)) for value in self.at]
         found = log_ticks(self.low, self.high) if self.log else None
         if found is None:
             found = round_ticks(self.low, self.high, count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from wattload.core.units import Unit
+from wattload.core.units import GB, Unit
 from wattload.reports.blocks import Figure, Table, columns, row
 from wattload.reports.charts.plot import Axis, Frame, Labels, second_axis
 from wattload.reports.charts.themes import arm_role
@@ -104,13 +104,14 @@ def _rate_panel(each: Scaling, most: float, found: Sequence[Scaling]) -> str:
         (numbers[0] / 1.2, numbers[-1] * 1.2) if is_log else (numbers[0] - pad, numbers[-1] + pad)
     )
     rates = Axis(low=0, high=shown.shown(most) * 1.15, unit=shown.unit)
+    is_large = each.axis.endswith("_bytes") and numbers[-1] >= GB
     frame = Frame(
-        Axis(low=ends[0], high=ends[1], log=is_log, at=numbers),
+        Axis(low=ends[0], high=ends[1], log=is_log, at=numbers, factor=GB if is_large else 1),
         rates,
         height=_HEIGHT,
         right=_power_axis(found, rates) if each.watts else None,
         title=", ".join(filter(None, (each.panel.name or each.label, shown.unit))),
-        x_title=label(each.axis),
+        x_title=label(each.axis) + ", GB" * is_large,
     )
     _draw_ceilings(frame, each, shown)
     _draw_power(frame, each)

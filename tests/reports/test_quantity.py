@@ -6,8 +6,10 @@ from wattload.core.units import Unit
 from wattload.results.labels import label
 from wattload.results.quantity import (
     MISSING,
+    UNIT_SPACE,
     Scale,
     block_text,
+    cpu_per_byte,
     number,
     one_unit,
     out_of_range,
@@ -148,3 +150,8 @@ def test_a_percentage_never_reads_a_hundred() -> None:
     assert percentages(1 - 1e-12) == "over 99.9\u00a0%"
     assert percentages(0.42, 1 - 1e-12) == "42 to over 99.9\u00a0%"
     assert percentages(-1e9, 0.5) == "under \u22121\u202f000 to 50\u00a0%"
+
+
+def test_cpu_time_per_byte_needs_a_megabyte() -> None:
+    assert cpu_per_byte(2.0, 999_999) == MISSING
+    assert cpu_per_byte(0.01, 10**6) == f"10{UNIT_SPACE}s/GB"

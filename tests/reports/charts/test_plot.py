@@ -112,3 +112,8 @@ def test_a_label_that_would_overlap_is_left_out_and_that_is_known() -> None:
     svg = frame.svg("points")
     assert all(f">{name}</text>" in svg for name in ("64", "128", "256"))
     assert ">512</text>" not in svg
+
+
+def test_given_ticks_are_printed_in_a_larger_unit() -> None:
+    axis = Axis(low=1e9, high=5e9, at=(1.2e9, 4.8e9), factor=1e9)
+    assert axis.ticks(4) == [(1.2e9, "1.2"), (4.8e9, "4.8")]
