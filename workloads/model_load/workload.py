@@ -105,7 +105,7 @@ class ModelLoad:
             present_bytes=data.present_bytes(),
             run_bytes=0,
             peak_bytes=data_bytes,
-            read_bytes=(1 + config.loads) * world.world_size * _read_bytes(plan),
+            read_bytes=config.loads * world.world_size * _read_bytes(plan),
             memory_bytes_per_rank=max(host_bytes, WRITING_BYTES if missing else 0),
             needs_direct_io=loader.tensors_bypass_cache,
             lines=(("model", f"{model.name}, {model.tensors:,} tensors, {size}"), ("load", needs)),
