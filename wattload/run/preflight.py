@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from wattload.core.errors import ConfigError, TargetError
-from wattload.core.host.counters import host_state
+from wattload.core.host.cgroups import usable_memory_bytes
 from wattload.core.record.run import RunRecord
 from wattload.core.record.target import TargetFacts
 from wattload.core.storage.block_stack import walk
@@ -276,11 +276,8 @@ def _check_space(target: Target, plan: WorkloadPlan, target_count: int) -> None:
 def _check_memory(plan: WorkloadPlan, host_ranks: int) -> None:
     """Refuse buffers that do not fit into this host's memory, which its ranks share."""
     needed_bytes = plan.memory_bytes_per_rank * host_ranks
-    available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    state = host_state()
-    if state.memory_available_bytes is not None:
-        available_bytes = state.memory_available_bytes
-    if needed_bytes > available_bytes:
+    available_bytes = usable_memory_bytes()
+    if available_bytes is not None and needed_bytes > available_bytes:
         needed, free = compared_bytes(needed_bytes, available_bytes)
         raise ConfigError(
             f"the buffers of {host_ranks} processes need {needed}, but only {free} of memory are "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from wattload.core.errors import ConfigError
-from wattload.core.host.counters import host_state
+from wattload.core.host.cgroups import usable_memory_bytes
 from wattload.core.io import KEPT_PAGES, Extent
 from wattload.core.record.results import Check
 from wattload.core.record.run import DataRecord
@@ -248,7 +248,7 @@ def _require_on_target(config: Config, data: Dataset, target: Target) -> None:
 
 def _refusal(plan: LoadPlan, gpu: RankGpu | None, host_bytes: int) -> str:
     """Return what memory the ranks lack and what to set; empty if it suffices."""
-    needed = [("host memory", host_bytes, host_state().memory_available_bytes)]
+    needed = [("host memory", host_bytes, usable_memory_bytes())]
     needed += [(gpu.name, gpu.ranks * plan.needed_bytes, gpu.free_bytes)] if gpu else []
     for where, needed_bytes, available_bytes in needed:
         if available_bytes is not None and needed_bytes > available_bytes:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattload.core.errors import ConfigError
-from wattload.core.host.cgroups import usable_cpus
-from wattload.core.host.counters import host_state
+from wattload.core.host.cgroups import usable_cpus, usable_memory_bytes
 from wattload.core.io import Extent, IOKind, IOOrder, IOPlan
 from wattload.core.record.results import Check, latencies_of
 from wattload.core.record.run import DataRecord
@@ -335,7 +334,7 @@ class VectorSearch:
         self, context: RunContext, queries: search.Queries, plan: search.SearchPlan
     ) -> float | None:
         """Return the rate of the same search in memory, ``None`` if the file does not fit."""
-        index, free_bytes = self._index, host_state().memory_available_bytes or 0
+        index, free_bytes = self._index, usable_memory_bytes() or 0
         if self._file or index.layout.file_bytes > MEMORY_SHARE * free_bytes:
             return None
         context.progress.begin("searching in memory")
@@ -354,7 +353,7 @@ class VectorSearch:
 
 def _require_memory(needed_bytes: int, *, is_build: bool) -> None:
     """Raise ``ConfigError`` with what to lower unless so much memory is available."""
-    free_bytes = host_state().memory_available_bytes
+    free_bytes = usable_memory_bytes()
     if free_bytes is not None and needed_bytes > free_bytes:
         needed, free = compared_bytes(needed_bytes, free_bytes)
         what = "build" if is_build else "search"

@@ -14,7 +14,7 @@ import pytest
 from tests.data.sysfs.tree import expand, write
 from wattload import __version__
 from wattload.core.host import facts
-from wattload.core.host.cgroups import cpu_limit, memory_limit_bytes
+from wattload.core.host.cgroups import cpu_limit, memory_limit_bytes, usable_memory_bytes
 from wattload.core.host.counters import format_cpus, host_state, rank_facts
 from wattload.core.host.facts import (
     NodeCpus,
@@ -298,6 +298,7 @@ def test_the_least_limit_on_the_way_down_holds(tmp_path: Path) -> None:
     roots = machine(
         tmp_path,
         {
+            "proc/meminfo": "MemAvailable: 2097152 kB\n",
             "proc/self/mountinfo": MOUNT_V2,
             "proc/self/cgroup": "0::/a/b\n",
             "sys/fs/cgroup/a/cpu.max": "150000 100000\n",
@@ -307,7 +308,7 @@ def test_the_least_limit_on_the_way_down_holds(tmp_path: Path) -> None:
         },
     )
     assert cpu_limit(roots)[0] == 1.5
-    assert memory_limit_bytes(roots)[0] == 1_073_741_824
+    assert memory_limit_bytes(roots)[0] == usable_memory_bytes(roots) == 1_073_741_824
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -187,8 +186,7 @@ def test_a_query_that_was_lost_is_not_counted(
 def test_a_build_without_memory_says_what_to_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = SimpleNamespace(memory_available_bytes=300 << 20)
-    monkeypatch.setattr(module, "host_state", lambda: state)
+    monkeypatch.setattr(module, "usable_memory_bytes", lambda: 300 << 20)
     planned(context_at(tmp_path), config())
     sentence = (
         r"to build this index takes 489.* MB of memory, and 314.* MB are available; lower work"
@@ -201,8 +199,7 @@ def test_a_search_without_memory_says_what_to_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(tmp_path, config())
-    state = SimpleNamespace(memory_available_bytes=200 << 20)
-    monkeypatch.setattr(module, "host_state", lambda: state)
+    monkeypatch.setattr(module, "usable_memory_bytes", lambda: 200 << 20)
     sentence = (
         r"to search this index .*; lower workload\.vectors, workload\.pq_bytes or workload\.c"
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from wattload.core.host.counters import PRESSURES, read_pressure_s
+from wattload.core.host.counters import PRESSURES, host_state, read_pressure_s
 from wattload.core.record.host import GroupState
 from wattload.core.storage.file_system import Mount, read_mounts
 from wattload.core.sysfs import (
@@ -116,6 +116,15 @@ def usable_cpus(roots: Roots = LIVE) -> int:
     cpus = len(os.sched_getaffinity(0))
     limit, _ = cpu_limit(roots)
     return cpus if limit is None else min(cpus, math.ceil(limit))
+
+
+def usable_memory_bytes(roots: Roots = LIVE) -> int | None:
+    """Return how much memory this process can take: what is available, or its limit if less.
+
+    ``None`` if both are unknown.
+    """
+    known = (host_state(roots).memory_available_bytes, memory_limit_bytes(roots)[0])
+    return min((each for each in known if each is not None), default=None)
 
 
 _IO_KEYS = {
