@@ -266,8 +266,10 @@ class WeightStream:
         self._place_bytes, self._places = place_bytes, held_bytes // place_bytes
         if not most <= self._places < len(self._experts):
             raise ConfigError(
-                f"workload.resident_bytes must be {most * place_bytes} or more, as a layer takes, "
-                f"and less than {len(self._experts) * place_bytes}, all of the model, got "
+                f"workload.resident_bytes must be {most * place_bytes} or more "
+                f"({format_bytes(most * place_bytes)}, as a layer takes) and less than "
+                f"{len(self._experts) * place_bytes} "
+                f"({format_bytes(len(self._experts) * place_bytes)}, all of the model), got "
                 f"{held_bytes}; change it, workload.batch or workload.layers"
             )
         steps = config.tokens * layers

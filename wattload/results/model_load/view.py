@@ -149,7 +149,8 @@ def _opening(shown: Shown) -> Iterator[shapes.Shape]:
     if rates:
         charts.append(shapes.CeilingBars(
             name="rates", title="rate of reads", unit=Unit.BYTES_PER_SECOND,
-            caption="Ceiling: the engine's sequential reads of the same files, after the loads.",
+            caption="Ceiling: the engine's sequential reads of the same files, after the loads."
+            * any(each.ceiling is not None for each in rates),
             panels=[("read from the drive", rates)],
         ))  # fmt: skip
     yield shapes.Row(charts)
