@@ -192,7 +192,7 @@ def test_a_read_that_is_lost_is_not_counted(
     [
         (
             {"resident_bytes": 3 * PLACE_BYTES},
-            "resident_bytes must be .* or more .*MB, as a layer takes",
+            "resident_bytes must be .* or more .*kB, as a layer takes",
         ),
         ({"resident_bytes": 16 * PLACE_BYTES}, "and less than"),
         ({"layers": 3}, "workload.layers=3 is more than"),
