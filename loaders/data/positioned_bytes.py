@@ -6,12 +6,12 @@ can't be compressed, nor deduplicated.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wattload.core.host.cgroups import usable_cpus
 from wattload.loaders.engine import library
 
 COMPARED_BYTES = 16 << 20
@@ -41,5 +41,5 @@ def wrong_bytes(content: NDArray[np.uint8], *, seed: int, offset_bytes: int, row
 
     if len(content) <= step:
         return wrong(0)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(usable_cpus()) as threads:
         return sum(threads.map(wrong, range(0, len(content), step)))
