@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -213,10 +214,14 @@ class GeneratedModel(Dataset):
     def _write(self, folder: DataFolder, name: str, phase: Phase) -> None:
         """Write one file durably; its space is reserved first, so that a full target shows."""
         head, size_bytes, seed = self._heads[name], self.sizes[name], self._file_seed(name)
+        own = threading.local()  # fresh memory for each block would take as long as its bytes
+
+        def allocate() -> None:
+            own.buffer = aligned_buffer(BLOCK_BYTES)
 
         def write_block(descriptor: int, start: int) -> None:
             block_bytes = min(BLOCK_BYTES, size_bytes - start)
-            block = aligned_buffer(round_up(block_bytes, PAGE_BYTES))
+            block = own.buffer[: round_up(block_bytes, PAGE_BYTES)]
             positioned_bytes.fill(block, seed=seed, offset_bytes=start)
             header = np.frombuffer(head[start : start + block_bytes], np.uint8)
             block[: len(header)] = header
@@ -232,7 +237,7 @@ class GeneratedModel(Dataset):
                 descriptor = opened.create(temporary, os.O_WRONLY | direct)
             try:
                 os.posix_fallocate(descriptor, 0, size_bytes)
-                with ThreadPoolExecutor(WRITERS, thread_name_prefix="generate") as threads:
+                with ThreadPoolExecutor(WRITERS, "generate", allocate) as threads:
                     starts = range(0, size_bytes, BLOCK_BYTES)
                     list(threads.map(partial(write_block, descriptor), starts))
                 os.ftruncate(descriptor, size_bytes)
