@@ -1,18 +1,19 @@
 """The configuration of power: the source, the drive's power settings, periods and idle times.
 
-It also holds the settings of the meters that need some: hwmon, Redfish, Quarch, replay.
+It also holds the settings of the meters that need some, each in the field with the meter's name.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from wattload.core.errors import ConfigError
-from wattload.core.power import Accuracy
+from wattload.core.power import Accuracy, Scope
 from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
 
@@ -20,6 +21,11 @@ HTTPS_PORT = 443
 
 _RAIL = re.compile(r"[^/\s]+/(power|energy|curr)\d+:[^/:]+")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
+_OUTLET = re.compile(r"[^/\s@]+/(\d+\.)?\d+")
+_SECRET = re.compile(
+    r"-*\w*(pass|passwd|password|passphrase|secret|token|community)\w*", re.IGNORECASE
+)
+"""The name of an option whose value is a secret."""
 
 QIS_PORT = 9722
 """QIS's default port for line commands (its ``help.txt``)."""
@@ -28,6 +34,8 @@ _MODULE = re.compile(r"[A-Za-z]+::?[A-Za-z0-9._-]+")
 """The form of a module name in ``$list``: ``usb::qtl1847-01-016``. A space would end the name."""
 START, MONOTONIC, WALL = "start", "monotonic", "wall"
 ALIGNMENTS = (START, MONOTONIC, WALL)
+CUSTOM = "custom"
+SCPI_PROFILES = (CUSTOM, "keysight_n6700", "rigol_dp800", "yokogawa_wt300")
 LAST_POWER_STATE = 31
 """NVMe Base: Identify Controller holds descriptors of states 0 to 31."""
 POWER_CAPS = ("power.state", "power.dssd_watts", "power.limit_w")
@@ -77,11 +85,28 @@ class AccuracyConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class HwmonConfig:
+class MeterConfig:
+    """What the data sheet of a meter states. Without the accuracy there is no total uncertainty."""
+
+    accuracy: AccuracyConfig = field(default_factory=AccuracyConfig)
+    range_w: float | None = setting(
+        None,
+        "Greatest power that the meter can show; readings at it are refused.",
+        above=0,
+        most=LARGEST_W,
+        unset="unknown",
+    )
+
+    def _check_meter(self, prefix: str) -> None:
+        check_settings(self, prefix)
+        self.accuracy.check(prefix, self.range_w)
+
+
+@dataclass(slots=True, kw_only=True)
+class HwmonConfig(MeterConfig):
     """Which sensor measures which drive's rail. The kernel does not have this information.
 
-    Several rails of one drive are summed; accuracy and range are those of the sum. The kernel
-    reports neither, and without the accuracy there is no total uncertainty.
+    Several rails of one drive are summed; accuracy and range are those of the sum.
     """
 
     rails: list[str] = setting(
@@ -89,19 +114,10 @@ class HwmonConfig:
         "chip/channel:drive, with the drive's serial or kernel name, such as "
         "[ina226@1-0040/power1:nvme0]; wattload devices lists the channels.",
     )
-    accuracy: AccuracyConfig = field(default_factory=AccuracyConfig)
-    range_w: float | None = setting(
-        None,
-        "Greatest power that these sensors can show; readings at it are refused.",
-        above=0,
-        most=LARGEST_W,
-        unset="unknown",
-    )
 
     def check(self) -> None:
         """Raise ``ConfigError`` for invalid values."""
-        check_settings(self, "power.hwmon")
-        self.accuracy.check("power.hwmon", self.range_w)
+        self._check_meter("power.hwmon")
         for rail in self.rails:
             if not _RAIL.fullmatch(rail):
                 raise ConfigError(
@@ -168,11 +184,8 @@ class RedfishConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class QuarchConfig:
-    """A power module, by its QIS name, and the drive that it feeds.
-
-    QIS does not report the accuracy, and without it there is no total uncertainty.
-    """
+class QuarchConfig(MeterConfig):
+    """A power module, by its QIS name, and the drive that it feeds."""
 
     module: str = setting("", "Module name in QIS, such as tcp::qtl1999-02-020.")
     host: str = setting("127.0.0.1", "Host that runs QIS.")
@@ -182,14 +195,6 @@ class QuarchConfig:
     )
     device: str = setting(
         "", "Serial or kernel name of the drive; may be empty if the target has one drive."
-    )
-    accuracy: AccuracyConfig = field(default_factory=AccuracyConfig)
-    range_w: float | None = setting(
-        None,
-        "Greatest power that the module can show; readings at it are refused.",
-        above=0,
-        most=LARGEST_W,
-        unset="unknown",
     )
 
     def check(self) -> None:
@@ -203,8 +208,150 @@ class QuarchConfig:
             raise ConfigError(
                 f"power.quarch.host must be a host name or address, got {self.host!r}"
             )
-        check_settings(self, "power.quarch")
-        self.accuracy.check("power.quarch", self.range_w)
+        self._check_meter("power.quarch")
+
+
+@dataclass(slots=True, kw_only=True)
+class PlacedMeterConfig(MeterConfig):
+    """A meter of which only its user knows what it measures, and how late its readings are."""
+
+    scope: str | None = setting(
+        None, "What the meter measures.", choices=tuple(Scope), unset="not stated"
+    )
+    device: str = setting(
+        "",
+        "With scope=drive the serial or kernel name of the drive, which may be empty if the target "
+        "has one drive; else a name for what is measured.",
+    )
+    window_s: float | None = setting(
+        None,
+        "Each reading is the mean of so many seconds.",
+        above=0,
+        most=MAX_SECONDS,
+        unset="each is the power at its time",
+    )
+    lag_s: float = setting(
+        0.0, "How long after it was taken a reading arrives.", least=0, most=MAX_SECONDS
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandConfig(PlacedMeterConfig):
+    """A program that prints a reading per line: its time as UTC in seconds, and watts; or watts.
+
+    No shell interprets the command. ``$NAME`` stands for a variable of the environment, whose value
+    is neither recorded nor shown.
+    """
+
+    run: str = setting("", "The program and its arguments.")
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """The program and its arguments as they were written, with ``$NAME`` in them.
+
+        Raises:
+            ConfigError: a quotation is not closed.
+        """
+        try:
+            return shlex.split(self.run)
+        except ValueError as error:
+            raise ConfigError(
+                f"power.command.run must be a program and its arguments, with balanced quotes: "
+                f"{error}"
+            ) from error
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for invalid values. No error repeats a secret."""
+        words = self.arguments
+        if not words:
+            raise ConfigError(
+                "power=command needs a program that prints `unix_seconds watts` or `watts`: set "
+                "power.command.run='PROGRAM ARGUMENT...'"
+            )
+        for word, after in zip(words, [*words[1:], ""], strict=True):
+            name, equals, value = word.partition("=")
+            value = value if equals else after
+            if _SECRET.fullmatch(name) and name.startswith("-") and value and value[0] not in "$-":
+                raise ConfigError(
+                    f"power.command.run has the value of {name}, which the record would show; put "
+                    f"it into a variable of the environment and write {name}{equals or ' '}$NAME"
+                )
+        self._check_meter("power.command")
+
+
+@dataclass(slots=True, kw_only=True)
+class SnmpConfig(MeterConfig):
+    """The outlets of power distribution units (PDU) that feed this node; their powers are summed.
+
+    The community, and the user and passphrases of version 3, are read from the environment only
+    (``power.sources.snmp``).
+    """
+
+    outlets: list[str] = setting(
+        list, "Address of the PDU and number of the outlet, such as [pdu-a.example/7,10.0.0.2/7]."
+    )
+    version: str = setting("2c", "Version of the protocol.", choices=("1", "2c", "3"))
+    authentication: str = setting(
+        "sha", "Of version 3.", choices=("md5", "sha", "sha224", "sha256", "sha384", "sha512")
+    )
+    privacy: str = setting("aes", "Encryption of version 3.", choices=("des", "aes", "aes256"))
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for invalid values."""
+        if not self.outlets:
+            raise ConfigError(
+                "power=snmp needs the outlets that feed this node: set "
+                "power.snmp.outlets=[pdu.example/7]"
+            )
+        for outlet in self.outlets:
+            if not _OUTLET.fullmatch(outlet):
+                raise ConfigError(
+                    "each entry of power.snmp.outlets must be ADDRESS/OUTLET, such as "
+                    f"pdu.example/7 or pdu.example:1161/7, got {shown(outlet)}"
+                )
+        if len(set(self.outlets)) < len(self.outlets):
+            raise ConfigError(
+                f"power.snmp.outlets must list each outlet once, got {', '.join(self.outlets)}"
+            )
+        self._check_meter("power.snmp")
+
+
+@dataclass(slots=True, kw_only=True)
+class ScpiConfig(PlacedMeterConfig):
+    """A bench instrument that answers SCPI queries, by its VISA resource string."""
+
+    resource: str = setting(
+        "",
+        "VISA resource: TCPIP::HOST::INSTR (VXI-11), TCPIP::HOST::PORT::SOCKET or "
+        "ASRL/dev/ttyUSB0::INSTR.",
+    )
+    profile: str = setting(
+        CUSTOM, "Model of the instrument; custom takes query and identity.", choices=SCPI_PROFILES
+    )
+    query: str = setting("", "With profile=custom: the query that answers with watts.")
+    identity: str = setting(
+        "", "With profile=custom: a part of the answer to *IDN?, such as its model."
+    )
+    channel: int = setting(1, "Input or output of the instrument.", least=1, most=99)
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for invalid values."""
+        self._check_meter("power.scpi")
+        if not self.resource:
+            raise ConfigError(
+                "power=scpi needs an instrument: set power.scpi.resource= to its VISA resource, "
+                "such as TCPIP::192.0.2.5::INSTR"
+            )
+        if self.profile == CUSTOM and not (self.query and self.identity):
+            raise ConfigError(
+                "power.scpi.profile=custom needs power.scpi.query= and power.scpi.identity=; or "
+                f"set power.scpi.profile= to one of {', '.join(SCPI_PROFILES[1:])}"
+            )
+        if self.scope is None:
+            raise ConfigError(
+                "power=scpi needs power.scpi.scope= (drive, gpu or node): what the instrument "
+                "measures"
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -282,8 +429,8 @@ class DeclaredProfile:
 class PowerConfig:
     """The settings of power: what measures it, and what is set on the drives.
 
-    ``profile`` belongs to ``source=declared``; ``quarch``, ``replay``, ``hwmon`` and ``redfish`` to
-    the sources of these names. At most one power cap (``state``, ``dssd_watts``, ``limit_w``) is
+    ``profile`` belongs to ``source=declared``; the other fields that are configurations to the
+    sources of their names. At most one power cap (``state``, ``dssd_watts``, ``limit_w``) is
     set on every drive before the run, read back, and restored after it.
     """
 
@@ -325,6 +472,9 @@ class PowerConfig:
     beside: list[str] = setting(list, "Further sources to read, such as a node's meter: [ipmi].")
     hwmon: HwmonConfig = field(default_factory=HwmonConfig)
     redfish: RedfishConfig = field(default_factory=RedfishConfig)
+    command: CommandConfig = field(default_factory=CommandConfig)
+    snmp: SnmpConfig = field(default_factory=SnmpConfig)
+    scpi: ScpiConfig = field(default_factory=ScpiConfig)
     dssd_watts: int | None = setting(
         None,
         "DSSD power state of OCP's feature C7h to set, in whole watts.",
@@ -404,14 +554,12 @@ class PowerConfig:
         )
 
     def _check_meters(self) -> None:
-        if self.source == "quarch":
-            (self.quarch or QuarchConfig()).check()
-        if self.source == "replay":
-            (self.replay or ReplayConfig()).check()
-        self.hwmon.check()
-        if self.redfish.url or "redfish" in (self.source, *self.beside):
-            self.redfish.check()
+        """Check the settings of the meters that are read; power=auto may read hwmon."""
         self._check_beside()
+        for name in dict.fromkeys((self.source, *self.beside, "hwmon")):
+            own = getattr(self, name, None)
+            if own is not None:
+                own.check()
 
     def _check_beside(self) -> None:
         """Check that the additional sources are known, and that each is listed once."""

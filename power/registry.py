@@ -4,7 +4,7 @@ A meter is one module under ``power/sources`` with a ``METER`` and a ``find``
 (``power.sources.base.Find``), one file of the same name under ``configs/power``, and one test that
 subclasses ``tests.contracts.power_source.PowerSourceContract``. That is enough for a run to use it.
 Its own settings, if any, are in ``power.config``. ``wattload doctor`` and ``wattload devices``
-check only the meters that they name.
+check the meters of the host that they name, and doctor every external meter.
 
 Names come from the configuration files, so that no module is imported before its meter is needed.
 For ``power=auto`` all of them are: a module that needs a large library imports it where it is used.
@@ -34,11 +34,15 @@ class Meter:
     ``scope`` is what it measures on most hosts. ``power=auto`` tries the meters that have an
     ``auto_rank``, the lowest rank first; the others are read only where they are named.
     ``is_companion`` allows the meter in ``power.beside``: it finds its devices by itself.
+    ``settings`` are an example of the settings that an external meter needs, as on the command
+    line, and ``measures`` is what it is for: with both, ``wattload doctor`` reports the meter.
     """
 
     scope: Scope
     auto_rank: int | None = None
     is_companion: bool = False
+    settings: str = ""
+    measures: str = ""
 
 
 @cache

@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "torch,mpi,gpu"
+EXTRAS = "torch,mpi,gpu,snmp,scpi"
 STAMP_NAME = ".wattload-setup"
 UNFINISHED = "unfinished"
 GB = 1e9

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 DEVICE_NAME = re.compile(r"(?!\.)[A-Za-z0-9!._-]+")
 """A controller (``nvme0``) or a block device (``vda``) as the kernel names it; no slash."""
 
-SERVICE_SETTINGS = ("quarch", "redfish")
-"""Settings of meters on other hosts."""
+_RUN_SETTINGS = ("profile", "replay", "hwmon")
+"""Configurations that a run may choose: they name neither another host nor a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def _check_devices(devices: Sequence[str], host: SamplerHost) -> None:
 
 
 def _granted(config: PowerConfig, host: SamplerHost) -> PowerConfig:
-    """Return the configuration with the service's own settings of meters on other hosts."""
+    """Return the configuration with the service's own settings of external meters."""
     from wattload.power.config import PowerConfig
 
     if config.allow_system_drive and not host.allows_system_drive:
@@ -100,7 +100,13 @@ def _granted(config: PowerConfig, host: SamplerHost) -> PowerConfig:
             "without --allow-system-drive"
         )
     default, own = PowerConfig(), host.settings or PowerConfig()
-    for name in SERVICE_SETTINGS:
+    settings = [
+        field.name
+        for field in dataclasses.fields(PowerConfig)
+        if field.name not in _RUN_SETTINGS
+        if any(dataclasses.is_dataclass(getattr(each, field.name)) for each in (config, own))
+    ]
+    for name in settings:
         value = getattr(config, name)
         if value not in (getattr(default, name), type(value)(), getattr(own, name)):
             raise PowerPermissionError(
@@ -108,4 +114,4 @@ def _granted(config: PowerConfig, host: SamplerHost) -> PowerConfig:
                 f"its own rights; start the sampler with power.{name}=..., or unset "
                 "power.sampler_socket so that the run starts a sampler with your rights"
             )
-    return dataclasses.replace(config, **{name: getattr(own, name) for name in SERVICE_SETTINGS})
+    return dataclasses.replace(config, **{name: getattr(own, name) for name in settings})
