@@ -72,7 +72,7 @@ class Job:
         if self.mover in (OURS, ENGINE):
             return [*HERE, job]
         if not os.environ.get(PYTHON):
-            raise NotMeasuredError(f"set {PYTHON} to the Python of LMCache: docs/benchmarks.md")
+            raise NotMeasuredError(f"set {PYTHON} to the Python of LMCache: {PEER.name}")
         return [os.environ[PYTHON], str(PEER), job]
 
     def __call__(self) -> Figures:

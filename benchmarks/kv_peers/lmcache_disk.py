@@ -1,7 +1,14 @@
-"""LMCache's own disk backend without a GPU: ``python lmcache_disk.py JOB``, in its environment.
+r"""LMCache's own disk backend without a GPU: ``python lmcache_disk.py JOB``, in its environment.
 
 It runs with its defaults: four threads, a write or a ``readinto`` a block. Its memory is allocated
-and filled before the clock starts, so no copy from or to a GPU is included.
+and filled before the clock starts, so no copy from or to a GPU is included. To install it::
+
+    python3 -m venv lmcache  # torch: its CPU build is enough
+    lmcache/bin/pip install torch==2.13.0
+    lmcache/bin/pip install "numpy<=2.2.6" numba transformers cryptography requests aiohttp \
+        aiofile cachetools msgspec nvtx "opentelemetry-sdk<=1.40.0" "prometheus-client<=0.24.1" \
+        psutil py-cpuinfo pyzmq sortedcontainers
+    lmcache/bin/pip install --no-deps lmcache==0.5.6
 """
 
 import asyncio
