@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from wattload.core.power import Counter, SourceFacts
+from wattload.core.power_resolution import rounding_w
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.units import NS_PER_S
 from wattload.power.energy.activity import RunTimes
@@ -25,7 +26,7 @@ from wattload.power.energy.integration import (
 )
 from wattload.power.energy.profile import Profile, fill_holes, hole_ranges
 from wattload.power.energy.trace import Times, Trace, Values
-from wattload.power.energy.uncertainty import Noise, Uncertainty, rounding_w, stated_parts, total
+from wattload.power.energy.uncertainty import Noise, Uncertainty, stated_parts, total
 
 AT_END_S = 2.0
 """Power at the end of a rest is the mean over this time, or over the response if that is longer."""

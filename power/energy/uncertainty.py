@@ -26,22 +26,6 @@ class Uncertainty:
     reason: str | None
 
 
-def rounding_w(step_w: float, noise_w: float) -> float:
-    """Return the standard uncertainty in watts of a mean of readings rounded to ``step_w``.
-
-    Without noise, all readings of one power have the same error: step / sqrt(12). Gaussian noise
-    before the rounding leaves a sum of harmonics k of the power, of amplitude
-    step / (pi k) * exp(-2 pi^2 k^2 (noise / step)^2) (Widrow and Kollar, Quantization Noise, 2008,
-    chapter 19).
-    """
-    if not step_w:
-        return 0.0
-    before_w2 = max(noise_w**2 - step_w**2 / 12, 0.0)
-    harmonic = np.arange(1, 100)
-    fall = np.exp(-((2 * math.pi * harmonic / step_w) ** 2) * before_w2)
-    return step_w / math.pi * math.sqrt(float((fall / harmonic**2).sum()) / 2)
-
-
 class Noise:
     """The uncertainty of the mean of readings within windows: their noise, and what they miss.
 
