@@ -28,7 +28,7 @@ from wattload.core.power import (
     SourceFacts,
     WindowEnergy,
 )
-from wattload.core.record.energy import SamplerRecord
+from wattload.core.record.energy import LostReadings, SamplerRecord
 from wattload.core.sysfs import LIVE, SECTOR_BYTES, Roots
 from wattload.core.units import NS_PER_S
 from wattload.power.nvme.admin import (
@@ -92,15 +92,15 @@ class SourceReader:
         self._paused: frozenset[int] = frozenset()
         self._is_quiet = self._has_started = self._is_integrating = self._starts_integrals = False
         self._energies: list[WindowEnergy] = []
-        self._lost: dict[int, str] = {}
+        self._lost: dict[int, LostReadings] = {}
 
     @property
     def is_quiet(self) -> bool:
         return self._is_quiet
 
     @property
-    def data_lost(self) -> tuple[str, ...]:
-        """One sentence for each source that reported lost readings; it is not read any more."""
+    def data_lost(self) -> tuple[LostReadings, ...]:
+        """The sources that reported lost readings; they are not read any more."""
         return tuple(self._lost.values())
 
     def start(self) -> None:
@@ -137,7 +137,7 @@ class SourceReader:
             try:
                 samples.extend(source.read())
             except PowerDataLostError as error:
-                self._lost[id(source)] = str(error)
+                self._lose(source, error)
         if self._starts_integrals:
             self._starts_integrals = False
             self._start_integrals()
@@ -161,8 +161,16 @@ class SourceReader:
         try:
             return source.stop()
         except PowerDataLostError as error:
-            self._lost.setdefault(id(source), str(error))
+            self._lose(source, error)
             return ()
+
+    def _lose(self, source: PowerSource, error: PowerDataLostError) -> None:
+        """Note the first loss of a source."""
+        facts = source.facts()
+        lost = LostReadings(
+            source=facts.name, device=facts.device, scope=facts.scope, sentence=str(error)
+        )
+        self._lost.setdefault(id(source), lost)
 
 
 def in_background(sources: Iterable[PowerSource]) -> list[PowerSource]:

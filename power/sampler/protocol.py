@@ -20,7 +20,12 @@ from wattload.core import errors
 from wattload.core.base_models import Frozen, first_fault
 from wattload.core.errors import PowerError, WattloadError
 from wattload.core.power import WindowEnergy
-from wattload.core.record.energy import PowerSourceRecord, PowerStateRecord, SamplerRecord
+from wattload.core.record.energy import (
+    LostReadings,
+    PowerSourceRecord,
+    PowerStateRecord,
+    SamplerRecord,
+)
 from wattload.core.record.target import PowerCapabilities, PowerStateFacts
 
 ANSWER_TIMEOUT_S = 180.0
@@ -148,14 +153,13 @@ class OpenReply(Frozen):
 class FinishReply(Frozen):
     """The final state of the controllers, what was restored, and the cost of sampling.
 
-    ``data_lost`` has a sentence for each meter that lost readings; such a run has failed. ``cost``
-    is ``None`` for a run that was not sampled.
+    ``cost`` is ``None`` for a run that was not sampled.
     """
 
     states: tuple[PowerStateRecord, ...]
     controllers: Mapping[str, ControllerReading]
     own_energies: tuple[WindowEnergy, ...]
-    data_lost: tuple[str, ...] = ()
+    data_lost: tuple[LostReadings, ...] = ()
     cost: SamplerRecord | None = None
 
     def with_counts(self, sample_count: int, lost_count: int) -> Self:

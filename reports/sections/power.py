@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from wattload.core.power import Scope
 from wattload.core.record.energy import EnergyRecord, HostPower, IdleRecord, Moment
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -19,6 +20,7 @@ from wattload.reports.blocks import (
     Paragraph,
     Section,
     Table,
+    Tone,
     columns,
     listing,
     row,
@@ -343,16 +345,17 @@ def hosts_table(record: RunRecord) -> Table | None:
             "sampler": lambda each: (
                 Cell("lost", "bad", remark=each.lost) if each.lost else Cell("completed", "good")
             ),
-            "dropped readings": _dropped,
+            "lost readings": _lost_readings,
         },
     )
 
 
-def _dropped(host: HostPower) -> Cell:
+def _lost_readings(host: HostPower) -> Cell:
     if not host.data_lost:
         return Cell("none reported")
     count = counted(len(host.data_lost), "meter")
-    return Cell(f"by {count}", "bad", remark="; ".join(host.data_lost))
+    tone: Tone = "bad" if any(each.scope is Scope.DRIVE for each in host.data_lost) else "warn"
+    return Cell(f"by {count}", tone, remark="; ".join(each.sentence for each in host.data_lost))
 
 
 def _length(seconds: float) -> Cell:

@@ -77,7 +77,7 @@ class PowerPermissionError(PowerError, PermissionError):
 
 
 class PowerDataLostError(PowerError):
-    """A meter reports dropped readings (an overrun), so it did not measure the whole run."""
+    """A meter dropped readings (an overrun) or is gone, so it did not measure the whole run."""
 
 
 class PowerStateError(PowerError, ValueError):

@@ -265,9 +265,9 @@ class PowerSource(Protocol):
         """Return the samples since the last read; a failed read is a sample without a value.
 
         Raises:
-            PowerDataLostError: the meter reports dropped readings (an overrun). Earlier readings
-                have been returned. The sampler stops reading this source and continues with the
-                others; the run's record fails with this message.
+            PowerDataLostError: the meter reports dropped readings (an overrun), or is gone. Earlier
+                readings have been returned. The sampler stops reading this source and continues
+                with the others. The run fails with this message if the meter is of a drive.
         """
         ...
 

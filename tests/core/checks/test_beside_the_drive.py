@@ -13,7 +13,7 @@ from tests.core.checks.changed_records import (
     with_power,
     with_source,
 )
-from tests.core.checks.test_energy import attached, with_statistics
+from tests.core.checks.test_energy import attached, with_lost, with_statistics
 from tests.core.checks.test_sensors import stuck, whole
 from wattload.core.checks import energy, sensors
 from wattload.core.checks.evaluation import evaluate
@@ -43,6 +43,7 @@ FAULTS: dict[str, Callable[[], RunRecord]] = {
     "power_coverage_": unknown_coverage,
     "power_statistics": lambda: with_statistics(peak_1s_w=-3.0),
     "wall_clock": lambda: attached(ntp_offset_s=50.0, ntp_error_s=0.1, ntp_max_error_s=0.2),
+    "power_data_lost": lambda: with_lost(record_of(), "its program exited with 1"),
     "power_of_this_run": lambda: with_source(record_of(), is_recorded=True),
 }
 """Records with a fault of the drive's meter, by the beginning of the check that sees it."""
@@ -54,7 +55,17 @@ def of_scope(record: RunRecord, scope: Scope) -> RunRecord:
     """Return the record with the same meters and readings, of another device."""
     moved = with_source(with_energy(record, scope=scope), scope=scope)
     parts = tuple(each.model_copy(update={"scope": scope}) for each in record.power.whole_run)
-    return with_power(moved, whole_run=parts)
+    hosts = tuple(
+        each.model_copy(
+            update={
+                "data_lost": tuple(
+                    lost.model_copy(update={"scope": scope}) for lost in each.data_lost
+                )
+            }
+        )
+        for each in record.power.hosts
+    )
+    return with_power(moved, whole_run=parts, hosts=hosts)
 
 
 def harmful(found: Sequence[Check]) -> list[str]:
@@ -106,7 +117,6 @@ def test_the_energy_of_a_doubted_meter_is_not_checked_and_says_why() -> None:
 def test_every_rule_on_power_has_a_fault_here() -> None:
     """A new rule has to say whether it is of the drive's meter alone."""
     of_the_drive = {
-        energy.power_data_lost,
         energy.energy_remarks,
         energy.energy_tail,
         sensors.energy_lifetime,

@@ -22,6 +22,7 @@ from wattload.core.record.energy import (
     EnergyRecord,
     HostPower,
     IdleRecord,
+    LostReadings,
     PowerStatistics,
 )
 from wattload.core.record.run import RunRecord
@@ -275,12 +276,22 @@ def host_power(**changes: Any) -> HostPower:
     )
 
 
-def test_a_meter_that_dropped_readings_fails_the_run() -> None:
+def with_lost(record: RunRecord, sentence: str) -> RunRecord:
+    """Return a record in which the first source lost readings."""
+    facts = record.power.sources[0].facts
+    assert facts is not None
+    lost = LostReadings(
+        source=facts.name, device=facts.device, scope=facts.scope, sentence=sentence
+    )
+    host = host_power(host=record.power.sources[0].host, data_lost=(lost,))
+    return with_power(record, hosts=(host,))
+
+
+def test_a_meter_of_the_drive_that_lost_readings_fails_the_run() -> None:
     record = record_of()
-    lossy = host_power(data_lost=("quarch: the stream overran",))
-    found = check(with_power(record, hosts=(lossy,)), "power_data_lost")
-    assert found.verdict == "fail"
-    assert "the stream overran" in found.sentence
+    (found,) = checks(with_lost(record, "the stream overran"), "power_data_lost")
+    assert (found.verdict, found.mandatory) == ("fail", True)
+    assert found.sentence == "A meter's readings were lost: the stream overran."
 
 
 def test_meters_that_kept_all_readings_pass_and_none_is_not_checked() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.power.sampler_bench import Bench, wait_for
 from tests.power.sources.qis_mock import MODULE, Module, qis
 from wattload.core.errors import PowerError
-from wattload.core.power import Channel
+from wattload.core.power import Channel, Scope
 from wattload.core.units import NS_PER_S
 from wattload.power.config import PowerConfig, QuarchConfig
 from wattload.power.nvme.admin import ADMIN_COST, NvmeAdmin
@@ -113,8 +113,9 @@ def test_overrun_of_a_meter_is_in_the_report_and_the_others_go_on(bench: Bench) 
         seen = bench.round_count()
         wait_for(lambda: bench.round_count() > seen + 3)
         finished = client.finish()
-    (sentence,) = finished.data_lost
-    assert "Stopped: Overrun" in sentence
+    (lost,) = finished.data_lost
+    assert (lost.source, lost.scope) == ("quarch", Scope.DRIVE)
+    assert "Stopped: Overrun" in lost.sentence
     samples = list(read_samples(bench.samples))
     assert {s.channel for s in samples if s.source == "quarch"} == {
         Channel.ENERGY_J,

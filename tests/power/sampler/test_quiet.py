@@ -138,7 +138,7 @@ def test_a_source_that_lost_data_is_read_no_more_and_the_others_are() -> None:
     reading.start()
     taken = [names(reading.read()) for _ in range(3)]
     assert taken == [["quarch", "nvme"], ["nvme"], ["nvme"]]
-    assert reading.data_lost == ("quarch overran",)
+    assert [each.sentence for each in reading.data_lost] == ["quarch overran"]
     assert lost.calls.count("read") == 2
 
 
@@ -146,7 +146,7 @@ def test_data_may_be_found_lost_at_the_end_only() -> None:
     reading = SourceReader([FakeSource(facts("quarch", Evidence.MEASURED, Bounds()), lost_at=0)])
     reading.start()
     assert reading.stop() == []
-    assert reading.data_lost == ("quarch lost its end",)
+    assert [each.sentence for each in reading.data_lost] == ["quarch lost its end"]
 
 
 def test_a_drive_is_not_asked_in_the_quiet_and_once_at_its_end(bench: Bench) -> None:

@@ -21,6 +21,7 @@ from wattload.core.record.energy import (
     EnergyRecord,
     HostPower,
     IdleRecord,
+    LostReadings,
     Moment,
     PowerSourceRecord,
     PowerStatistics,
@@ -222,7 +223,14 @@ def measured(record: RunRecord) -> RunRecord:
                 quiet_s=30.0,
                 rest_s=0.0,
                 lost="it was killed",
-                data_lost=("QTL1999: overrun",),
+                data_lost=(
+                    LostReadings(
+                        source="quarch",
+                        device="QTL1999",
+                        scope=Scope.DRIVE,
+                        sentence="QTL1999: overrun",
+                    ),
+                ),
             ),
         ),
         samplers=(sampler(), sampler(missed_tick_count=3, lost_sample_count=1)),

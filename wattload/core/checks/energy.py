@@ -160,7 +160,7 @@ def _unheard(record: RunRecord, energy: EnergyRecord, name: str) -> Check:
 
 
 def power_data_lost(record: RunRecord) -> Sequence[Check]:
-    """Fail a run in which a meter reported dropped readings."""
+    """Fail a run in which a drive's meter lost readings; put one of another device in doubt."""
     if not record.power.hosts:
         return [unknown("power_data_lost", record.power.choice, cause=NO_SENSOR)]
     return [check for host in record.power.hosts for check in _data_lost(record, host)]
@@ -170,20 +170,24 @@ def _data_lost(record: RunRecord, host: HostPower) -> Sequence[Check]:
     name = f"power_data_lost{of_host(record, host.host)}"
     if host.data_lost:
         return [
-            Check(
-                name=name,
-                verdict="fail",
-                sentence=f"A meter dropped readings: {sentence}",
-                mandatory=True,
+            of_meter(
+                each.scope,
+                Check(
+                    name=name,
+                    verdict="fail",
+                    sentence=f"A meter's readings were lost: {each.sentence.rstrip('.')}.",
+                    mandatory=True,
+                ),
+                (host.host, each.source, each.device),
             )
-            for sentence in host.data_lost
+            for each in host.data_lost
         ]
     if host.lost:
-        sentence = f"Dropped readings are unknown because the sampler was lost: {host.lost}"
+        sentence = f"Lost readings are unknown because the sampler was lost: {host.lost}"
         return [unknown(name, sentence)]
     if not any(source.used for source in record.power.sources if source.host == host.host):
         return [unknown(name, host.choice, cause=NO_SENSOR)]
-    sentence = "No meter reported dropped readings."
+    sentence = "No meter reported lost readings."
     return [Check(name=name, verdict="pass", sentence=sentence, mandatory=True)]
 
 

@@ -361,11 +361,20 @@ class PowerStateRecord(Observed):
     settings: tuple[PowerSettingRecord, ...] = ()
 
 
+class LostReadings(Frozen):
+    """A source whose readings were lost from some time on, and how, as a sentence."""
+
+    source: str
+    device: str
+    scope: Scope
+    sentence: str
+
+
 class HostPower(Frozen):
     """Power on one of the run's hosts.
 
     ``rest_s`` is the length of the rest after the job's last timed interval, 0 without one.
-    ``lost`` is how the sampler was lost, ``data_lost`` which meters reported dropped readings.
+    ``lost`` is how the sampler was lost, ``data_lost`` which meters lost readings.
     ``idle_after_s`` is the length of the idle period after the run, ``quiet_s`` that of the periods
     without polling. ``not_calibrated`` is why the run made no calibration that it was to make.
     """
@@ -378,7 +387,7 @@ class HostPower(Frozen):
     quiet_s: float = 0.0
     not_calibrated: str = ""
     lost: str = ""
-    data_lost: tuple[str, ...] = ()
+    data_lost: tuple[LostReadings, ...] = ()
 
 
 class Recomputation(Frozen):
