@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -299,6 +299,28 @@ def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
     joules = [part.energy_j for part in parts]
     known = [each for each in joules if each is not None and each > 0]
     return math.fsum(known) if known and len(known) == len(joules) else None
+
+
+def node_limits(records: Iterable[RunRecord], phase: str) -> Iterator[str]:
+    """Yield what each meter of a node can't show between two runs, by its coarsest window.
+
+    Only runs with an energy of the node in ``phase``, as of ``scope_energy_j``, count.
+    """
+    coarsest: dict[str, tuple[float, float]] = {}
+    for record in records:
+        if scope_energy_j(record, Scope.NODE, phase) is None:
+            continue
+        names = {each.name for each in counted_phases(record, phase, every=(ALL_PHASES, ""))}
+        for part in record.power.energy:
+            watts = part.least_difference_w
+            if watts and part.scope is Scope.NODE and part.chosen and part.phase in names:
+                known = coarsest.get(part.source, (0.0, 0.0))
+                coarsest[part.source] = max(known, (watts, part.seconds))
+    for source, (watts, seconds) in coarsest.items():
+        yield (
+            f"{source} can't show a difference below {quantity(watts, Unit.WATTS, 2)} between two "
+            f"runs of {quantity(seconds, Unit.SECONDS, 3)}"
+        )
 
 
 def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:

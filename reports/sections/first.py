@@ -217,6 +217,7 @@ def _line(
             *([row.times] if row.times else []),
             *([row.counts] if row.counts else []),
             *([row.shared_limit] if row.shared_limit else []),
+            *([row.node] if row.node else []),
             *([_scatter(row.scatter)] if row.scatter else []),
         ],
         anchor=anchor("workload", row.group.workload) if has_section else "runs",

@@ -21,6 +21,7 @@ from wattload.reports.runs.energy import (
     every_energy,
     is_simulated,
     measured_drives,
+    node_limits,
 )
 from wattload.reports.runs.hosts import ends_of
 from wattload.reports.runs.load import Run
@@ -148,7 +149,7 @@ class VerdictRow:
     ``paths`` is what sets the arms apart by the view of the workload, and is empty without one.
     ``loads`` is which of three arms or more ran under which load, where that is not what they are
     compared in, or which read no storage: they are then not ranked. ``names`` has what arms are
-    called, by arm.
+    called, by arm. ``node`` is what the meters of the node can't show; it is empty without any.
     """
 
     group: Group
@@ -179,6 +180,7 @@ class VerdictRow:
     paths: str
     loads: str
     names: Mapping[str, str]
+    node: str
 
     @property
     def every_bar(self) -> tuple[Bar, ...]:
@@ -482,7 +484,14 @@ def _verdict_row(
         paths=_paths(subject, point),
         loads=barred,
         names=arm_names(subject),
+        node=_node(point),
     )
+
+
+def _node(point: ShownPoint) -> str:
+    limits = [*node_limits(point.records, point.energy_phase)]
+    sentences = [f"The node's meter {limit}." for limit in limits]
+    return " ".join([*sentences, "No verdict is based on the node's energy."]) if limits else ""
 
 
 def _evidence(point: ShownPoint) -> Evidence:

@@ -23,6 +23,7 @@ from wattload.reports.runs.energy import (
     Energy,
     energy_text,
     has_doubted_meter,
+    node_limits,
     phase_energies,
     power_text,
     scope_energy_j,
@@ -265,7 +266,9 @@ def energy_lines(record: RunRecord) -> Iterator[Line]:
         if energy_j is not None:
             text = f"{name}: {quantity(energy_j, Unit.JOULES)}, not part of the drive's"
             doubt = "; not checked: its meter is in doubt"
-            yield Line("", text + doubt * has_doubted_meter(record, scope))
+            text += doubt * has_doubted_meter(record, scope)
+            limits = node_limits([record], ALL_PHASES) if scope is Scope.NODE else ()
+            yield Line("", "; ".join((text, *limits)))
 
 
 def host_lines(record: RunRecord) -> Iterator[Line]:

@@ -5,6 +5,7 @@ One figure per phase, device and source with its evidence, and the cost of measu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -161,6 +162,17 @@ class EnergyRecord(Observed):
         if self.energy_j is None or self.tail_j is None:
             return None
         return self.energy_j + self.tail_j
+
+    @property
+    def least_difference_w(self) -> float | None:
+        """The least difference of the mean powers of two such windows that the meter can show.
+
+        It is at k = 2: sqrt(2) times the uncertainty in the window without gain and offset, which
+        both have in common, divided by the seconds. ``None`` if that is unknown.
+        """
+        common = ("gain", "offset")
+        own_j = [part_j for name, part_j in self.uncertainty_parts_j.items() if name not in common]
+        return math.sqrt(2) * math.hypot(*own_j) / self.seconds if own_j and self.seconds else None
 
 
 class IdleRecord(Observed):
