@@ -79,6 +79,14 @@ _INPUT = re.compile(r"(power|energy)(\d+)_(input|average)|(curr)(\d+)_input")
 _PART_OF_A_WHOLE = re.compile(r"Ecore\d+")
 """``amd_energy`` counts each core, and all of them in ``Esocket``."""
 
+_FILTERED = Instant(lag_s=0.5)
+"""The sensor of a mean over a time that no file states, such as amdgpu's ``power1_average``.
+
+The firmware's filter is not documented; ROCm's developers say "around 100ms or so"
+(github.com/ROCm/ROC-smi/issues/89). The energy model takes a declared delay as uncertain by itself
+or by the time between reads, 1 s for a GPU. In simulations of steady work this covers filters with
+time constants up to 1.2 s. A mean of a declared length would be trusted far more than that."""
+
 _WHOLE_PERCENT = 100
 _ACCURACY_MIN_PERCENT = 80
 """ACPI states a meter's accuracy as 80 % to 100 %; its error is 100 % minus that (10.4.1)."""
@@ -227,9 +235,9 @@ def _sampled(folder: Path, name: str) -> Sensor:
 
 
 def _averaged(folder: Path, number: int) -> Sensor:
-    """Return the sensor of ``_average``: a mean over the interval in its own file."""
+    """Return the sensor of ``_average``: a mean over the interval in its own file, if any."""
     interval_ms = _whole(folder / f"power{number}_average_interval")
-    return Boxcar(window_s=interval_ms * MILLI) if interval_ms else Instant()
+    return Boxcar(window_s=interval_ms * MILLI) if interval_ms else _FILTERED
 
 
 def _power_step_w(folder: Path, name: str) -> float | None:
@@ -426,4 +434,6 @@ def _detail(channels: Sequence[HwmonChannel], accuracy: Accuracy | None, *, is_m
         "the drive's rails according to power.hwmon.rails" if is_mapped else "not of a drive"
     )
     stated = "no accuracy is stated" if accuracy is None else f"±({accuracy.text})"
+    if any(channel.sensor == _FILTERED for channel in channels):
+        stated += "; a mean over a time that is not stated, so its delay is uncertain"
     return f"{kind} of {' + '.join(named)} ({assignment}; {stated})"

@@ -422,13 +422,18 @@ def _source_table(record: RunRecord) -> Table:
             "": lambda each: Cell("used", "good") if each.used else Cell("not used", "open"),
             "source": lambda each: each.name,
             "device": lambda each: device_text(record, each.host, each.device),
-            "sensor": lambda each: each.facts.sensor.kind if each.facts else MISSING,
+            "sensor": lambda each: _sensor(each.facts) if each.facts else MISSING,
             "#period": lambda each: quantity(
                 each.facts.period_s if each.facts else None, Unit.SECONDS
             ),
             "reason": lambda each: each.sentence,
         },
     )
+
+
+def _sensor(facts: SourceFacts) -> str:
+    late_s = getattr(facts.sensor, "lag_s", 0.0)
+    return f"{facts.sensor.kind}, {late_s:g} s late" if late_s else facts.sensor.kind
 
 
 def _calibration_table(

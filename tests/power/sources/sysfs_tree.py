@@ -65,6 +65,22 @@ AMD_ENERGY: Chip = {
     "energy3_label": "Esocket0",
 }
 """Documentation/hwmon/amd_energy.rst: each core, and each socket with all its cores."""
+AMDGPU: Chip = {
+    "name": "amdgpu",
+    "freq1_input": 800_000_000,
+    "freq1_label": "sclk",
+    "in0_input": 806,
+    "in0_label": "vddgfx",
+    "power1_average": 90_000_000,
+    "power1_cap": 500_000_000,
+    "power1_cap_default": 500_000_000,
+    "power1_cap_max": 500_000_000,
+    "power1_cap_min": 0,
+    "power1_label": "PPT",
+    "temp1_input": 38000,
+    "temp1_label": "edge",
+}
+"""Documentation/gpu/amdgpu/thermal.rst and the attributes of drivers/gpu/drm/amd/pm/amdgpu_pm.c."""
 NVME: Chip = {"name": "nvme", "temp1_input": 49850}
 
 

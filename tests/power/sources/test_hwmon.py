@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
+from tests.power.energy.simulated_runs import Power
+from tests.power.energy_facts import times_of, window
+from tests.power.energy_traces import samples_of, traces
 from tests.power.sources.sysfs_tree import (
     ACPI,
     AMD_ENERGY,
+    AMDGPU,
     INA226,
     INA3221,
     LTC2947,
@@ -31,6 +36,7 @@ from wattload.core.power import (
 )
 from wattload.core.sysfs import LIVE, Roots
 from wattload.power.config import AccuracyConfig, HwmonConfig
+from wattload.power.energy.ledger import EnergyLedger
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.hwmon import find_channels, list_channels
 
@@ -153,10 +159,49 @@ def test_rail_of_a_drive_that_is_not_under_the_target_is_nobodys(tmp_path: Path)
     assert found(roots, {"ina226/power1": "nvme7"}) == []
 
 
-def test_graphics_card_is_of_scope_gpu(tmp_path: Path) -> None:
-    card: Chip = {"name": "amdgpu", "power1_average": 90_000_000}
-    (facts,) = facts_of(hwmon_tree(tmp_path, card)).values()
-    assert facts.scope is Scope.GPU
+def test_graphics_card_is_of_scope_gpu_and_its_mean_is_late_by_an_unknown_time(
+    tmp_path: Path,
+) -> None:
+    (facts,) = facts_of(hwmon_tree(tmp_path, AMDGPU)).values()
+    assert (facts.scope, facts.evidence) == (Scope.GPU, Evidence.SELF_REPORTED)
+    assert facts.sensor == Instant(lag_s=0.5)
+    assert facts.detail == (
+        "power of amdgpu/power1, PPT (not of a drive; no accuracy is stated; "
+        "a mean over a time that is not stated, so its delay is uncertain)"
+    )
+
+
+def test_newer_graphics_drivers_offer_the_power_of_a_moment(tmp_path: Path) -> None:
+    (facts,) = facts_of(hwmon_tree(tmp_path, {**AMDGPU, "power1_input": 95_000_000})).values()
+    assert facts.sensor == Instant()
+    assert facts.detail.endswith("; no accuracy is stated)")
+
+
+@pytest.mark.parametrize("constant_s", [0.0, 0.1, 0.6, 1.2])
+def test_the_uncertainty_of_a_graphics_card_allows_for_its_filter(
+    tmp_path: Path, constant_s: float
+) -> None:
+    """Power is read once a second behind filters that the facts know nothing of."""
+    (facts,) = facts_of(hwmon_tree(tmp_path, AMDGPU)).values()
+    facts = facts.model_copy(update={"accuracy": Accuracy(reading_percent=0.0)})
+    within = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        end_s = round(float(rng.uniform(10, 25)), 3)
+        power = Power.idle(-10, end_s + 10, 90.0)
+        power.part(0, end_s)[:] = 300.0
+        seen = power.filtered(constant_s) if constant_s else power
+        times_s = np.arange(rng.uniform(-9, -8), end_s + 9, facts.period_s)
+        watts = np.round(seen.at(times_s) + rng.normal(0, 0.5, times_s.size))
+        samples = samples_of(times_s, watts, source=facts.name, device=facts.device)
+        phase = window("read", 0, end_s)
+        ledger = EnergyLedger(traces(samples), [facts], host="host1", times=times_of(phase))
+        (energy,) = ledger.phase_records([phase])
+        assert energy.energy_j is not None
+        assert energy.uncertainty_j is not None
+        assert energy.uncertainty_j < 0.1 * energy.energy_j
+        within += abs(energy.energy_j - 300 * end_s) < energy.uncertainty_j
+    assert within >= 9  # at k = 2
 
 
 def test_update_interval_is_the_window_of_chips_that_average(tmp_path: Path) -> None:
@@ -172,10 +217,10 @@ def test_average_interval_is_the_window_of_an_acpi_meter(tmp_path: Path) -> None
     assert facts.accuracy == Accuracy(reading_percent=5.0)
 
 
-def test_average_without_an_interval_is_taken_as_it_comes(tmp_path: Path) -> None:
+def test_average_without_an_interval_is_of_an_unknown_time(tmp_path: Path) -> None:
     plain: Chip = {"name": "zen", "power1_average": 5_000_000, "power1_accuracy": "?"}
     facts = facts_of(hwmon_tree(tmp_path, plain))["zen/power1"]
-    assert (facts.sensor, facts.accuracy, facts.resolution_w) == (Instant(), None, None)
+    assert (facts.sensor, facts.accuracy, facts.resolution_w) == (Instant(lag_s=0.5), None, None)
 
 
 def test_sum_of_sensors_on_clocks_of_their_own_has_no_common_update(tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ import pytest
 from tests.record_machine import read
 from tests.reports.conftest import arm, one
 from tests.reports.page_text import blocks_text
-from wattload.core.power import Boxcar, Evidence, Integral, PowerBin, Scope, Sensor, SourceFacts
+from wattload.core.power import (
+    Boxcar,
+    Evidence,
+    Instant,
+    Integral,
+    PowerBin,
+    Scope,
+    Sensor,
+    SourceFacts,
+)
 from wattload.core.record.energy import (
     WHOLE_RUN,
     EnergyRecord,
@@ -384,3 +393,13 @@ def test_files_of_settings_are_facts_of_a_run_and_their_paths_are_masked(run: Ru
     assert f"/home/ann/h100.yaml instead of wattload's own (SHA-256 {'ab' * 32})" in text
     masked = Masker([record]).record(record)
     assert "ann" not in blocks_text(reproduce_blocks(replace(run, record=masked)))
+
+
+def test_a_declared_delay_is_in_the_table_of_sources(run: Run) -> None:
+    (used,) = run.record.power.sources
+    assert used.facts is not None
+    for sensor, words in ((Instant(lag_s=0.5), "instant, 0.5 s late"), (Instant(), "instant")):
+        facts = used.facts.model_copy(update={"sensor": sensor})
+        sources = (used.model_copy(update={"facts": facts}),)
+        text = blocks_text(energy_blocks(replace(run, record=altered(run.record, sources=sources))))
+        assert f" | {words} | " in text
