@@ -61,19 +61,22 @@ def test_every_option_has_a_meter_and_every_meter_an_option() -> None:
 
 def test_auto_tries_the_drives_own_first_and_no_meter_that_needs_a_choice() -> None:
     assert auto_meters() == ("nvme", "nvml", "hwmon", "rapl")
-    assert companions() == ("hwmon", "ipmi", "nvme", "nvml", "rapl", "redfish")
+    assert companions() == ("hwmon", "ipmi", "nvme", "nvml", "rapl", "redfish", "snmp")
 
 
 def test_meters_that_are_not_used_load_no_large_library() -> None:
     code = "import sys, wattload.power.registry as r; r.auto_meters(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"numpy", "pyarrow", "pynvml", "hydra"} & set(done.stdout.split())
+    assert not {"numpy", "pyarrow", "pynvml", "pysnmp", "asyncio", "hydra"} & set(
+        done.stdout.split()
+    )
 
 
 NEEDS = {
     "replay": "power.replay.path=trace.csv",
     "redfish": "power.redfish.url=https://bmc.example",
     "quarch": "power.quarch.module=usb::qtl1847-01-016",
+    "snmp": "power.snmp.outlets=[pdu.example/7]",
 }
 """Options that can't do without a setting of the user's."""
 
