@@ -22,7 +22,14 @@ from wattload.power.config import (
     PowerConfig,
     QuarchConfig,
 )
-from wattload.power.registry import AUTO, auto_meters, companions, meter_module, meter_names
+from wattload.power.registry import (
+    AUTO,
+    auto_meters,
+    companions,
+    meter,
+    meter_module,
+    meter_names,
+)
 from wattload.power.sources.base import find_sources
 
 OPTIONS = sorted(
@@ -61,13 +68,13 @@ def test_every_option_has_a_meter_and_every_meter_an_option() -> None:
 
 def test_auto_tries_the_drives_own_first_and_no_meter_that_needs_a_choice() -> None:
     assert auto_meters() == ("nvme", "nvml", "hwmon", "rapl")
-    assert companions() == ("hwmon", "ipmi", "nvme", "nvml", "rapl", "redfish", "snmp")
+    assert companions() == ("hwmon", "ipmi", "nvme", "nvml", "rapl", "redfish", "scpi", "snmp")
 
 
 def test_meters_that_are_not_used_load_no_large_library() -> None:
     code = "import sys, wattload.power.registry as r; r.auto_meters(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"numpy", "pyarrow", "pynvml", "pysnmp", "asyncio", "hydra"} & set(
+    assert not {"numpy", "pyarrow", "pynvml", "pysnmp", "pyvisa", "asyncio", "hydra"} & set(
         done.stdout.split()
     )
 
@@ -77,13 +84,14 @@ NEEDS = {
     "redfish": "power.redfish.url=https://bmc.example",
     "quarch": "power.quarch.module=usb::qtl1847-01-016",
     "snmp": "power.snmp.outlets=[pdu.example/7]",
+    "scpi": meter("scpi").settings,
 }
-"""Options that can't do without a setting of the user's."""
+"""Options that can't do without settings of the user's."""
 
 
 @pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"declared"}))
 def test_every_option_composes(option: str) -> None:
-    config = composed(f"power={option}", *([NEEDS[option]] if option in NEEDS else []))
+    config = composed(f"power={option}", *NEEDS.get(option, "").split())
     config.check()
     assert config.source == option
     assert config.period_s == 0.1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from wattload.core.errors import ConfigError
 from wattload.core.settings import check_settings
+from wattload.power.registry import meter
 from wattload.run.compose import build_workload, compose, composition
 from wattload.run.config import RunConfig, override_of
 from wattload.run.config_groups import compose_config, groups, options, values_by_scale
@@ -33,13 +34,14 @@ NEEDS = {
     ("power", "quarch"): "power.quarch.module=usb::qtl1847-01-016",
     ("power", "redfish"): "power.redfish.url=https://bmc.example",
     ("power", "replay"): "power.replay.path=trace.csv",
+    ("power", "scpi"): meter("scpi").settings,
 }
-"""Options that stand for nothing without a setting of the user's."""
+"""Options that stand for nothing without settings of the user's."""
 
 
 @pytest.mark.parametrize(("group", "option"), _options())
 def test_every_yaml_file_composes(group: str, option: str) -> None:
-    needed = [NEEDS[group, option]] if (group, option) in NEEDS else []
+    needed = NEEDS.get((group, option), "").split()
     config, config_values = compose([TARGET, f"{group}={option}", *needed])
     assert isinstance(config, RunConfig)
     assert config_values["target"]["path"] == "/mnt/nvme"

@@ -31,7 +31,10 @@ VXI_READ, VXI_WRITE, VXI_LINK = 12, 11, 10
 
 @dataclass
 class Instrument:
-    """What it measures and how it misbehaves, by the file ``state.json`` of its folder."""
+    """One connection to it; how it measures and misbehaves is in ``state.json`` of its folder.
+
+    Each has an error queue and an item of its own, so that none disturbs the next.
+    """
 
     folder: Path
     item: str = "U,1"
@@ -121,11 +124,11 @@ def serve_vxi11(instrument: Instrument, client: socket.socket) -> None:
 
 def main(kind: str, folder: str) -> None:
     """Print the VISA resource, then serve until killed."""
-    instrument = Instrument(Path(folder))
     if kind == "serial":
         ours, theirs = os.openpty()
         tty.setraw(theirs)
         print(f"ASRL{os.ttyname(theirs)}::INSTR", flush=True)
+        instrument = Instrument(Path(folder))
         serve_lines(instrument, lambda: os.read(ours, 4096), lambda data: os.write(ours, data))
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
@@ -133,7 +136,9 @@ def main(kind: str, folder: str) -> None:
     print(f"TCPIP::127.0.0.1{f',{port}::INSTR' if is_vxi11 else f'::{port}::SOCKET'}", flush=True)
     while True:
         serve = serve_vxi11 if is_vxi11 else serve_socket
-        threading.Thread(target=serve, args=(instrument, server.accept()[0]), daemon=True).start()
+        threading.Thread(
+            target=serve, args=(Instrument(Path(folder)), server.accept()[0]), daemon=True
+        ).start()
 
 
 @dataclass
