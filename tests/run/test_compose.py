@@ -35,6 +35,7 @@ NEEDS = {
     ("power", "redfish"): "power.redfish.url=https://bmc.example",
     ("power", "replay"): "power.replay.path=trace.csv",
     ("power", "scpi"): meter("scpi").settings,
+    ("power", "snmp"): meter("snmp").settings,
 }
 """Options that stand for nothing without settings of the user's."""
 
