@@ -462,8 +462,8 @@ class PowerConfig:
         False, "Permit changes to the drive that holds root or swap."
     )
     profile: DeclaredProfile | None = None
-    quarch: QuarchConfig | None = None
-    replay: ReplayConfig | None = None
+    quarch: QuarchConfig = field(default_factory=QuarchConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
     sampler_socket: str | None = setting(
         None,
         "Socket of a sampler service.",
@@ -557,8 +557,7 @@ class PowerConfig:
         """Check the settings of the meters that are read; power=auto may read hwmon."""
         self._check_beside()
         for name in dict.fromkeys((self.source, *self.beside, "hwmon")):
-            own = getattr(self, name, None)
-            if own is not None:
+            if (own := getattr(self, name, None)) is not None:
                 own.check()
 
     def _check_beside(self) -> None:

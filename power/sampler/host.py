@@ -103,12 +103,10 @@ def _granted(config: PowerConfig, host: SamplerHost) -> PowerConfig:
     settings = [
         field.name
         for field in dataclasses.fields(PowerConfig)
-        if field.name not in _RUN_SETTINGS
-        if any(dataclasses.is_dataclass(getattr(each, field.name)) for each in (config, own))
+        if dataclasses.is_dataclass(getattr(own, field.name)) and field.name not in _RUN_SETTINGS
     ]
     for name in settings:
-        value = getattr(config, name)
-        if value not in (getattr(default, name), type(value)(), getattr(own, name)):
+        if getattr(config, name) not in (getattr(default, name), getattr(own, name)):
             raise PowerPermissionError(
                 f"a run may not set power.{name} here, because the sampler would use it with "
                 f"its own rights; start the sampler with power.{name}=..., or unset "

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
+from wattload.core.errors import PowerDataLostError, PowerError
 from wattload.core.power import (
     Channel,
     Counter,
@@ -49,8 +49,7 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
         ConfigError: no module is configured, or the drive that it feeds is not clear.
     """
     meter = config.quarch
-    if meter is None:
-        raise ConfigError("power=quarch needs power.quarch.module=, e.g. tcp::qtl1999-02-020")
+    meter.check()
     device = single_device(devices, meter.device, setting="power.quarch.device")
     return [QuarchSource(device, meter, period_s=config.period_s)]
 
@@ -90,7 +89,6 @@ class QuarchSource(PassiveSource):
         from wattload.power.sources.quarch_protocol import Qis
         from wattload.power.sources.quarch_stream import halt, read_header, record
 
-        self._config.check()
         self._qis = Qis(self._config.host, self._config.port, self._config.module)
         try:
             module_name = self._identify(self._qis)

@@ -157,8 +157,7 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerS
         ConfigError: no trace is configured, or the measured drive is not clear.
     """
     replay = config.replay
-    if replay is None:
-        raise ConfigError("power=replay needs a trace: power.replay.path=trace.csv (or .parquet)")
+    replay.check()
     device = single_device(devices, replay.device, setting="power.replay.device")
     return [ReplaySource(device, replay, period_s=config.period_s)]
 
@@ -195,7 +194,6 @@ class ReplaySource(PassiveSource):
             ConfigError: the file lacks the time column that the alignment needs.
             DataError: it is not a valid trace.
         """
-        self._config.check()
         trace = self._trace = configured_trace(self._config)
         head = trace.head
         subject = f" of {head.device}" if head.device else ""
@@ -316,8 +314,6 @@ def stage(config: PowerConfig, folder: Path) -> PowerConfig:
     Raises:
         DataError: the file is not a valid trace.
     """
-    if config.source != NAME or config.replay is None:
-        return config
     _stage(config.replay, folder)
     path = folder / Path(config.replay.path).name
     return replace(config, replay=replace(config.replay, path=str(path)))
@@ -332,7 +328,7 @@ def stage_again(config: PowerConfig, folder: Path) -> str:
         DataError: the file is not a valid trace any more.
     """
     replay = config.replay
-    if config.source != NAME or replay is None or replay.align == START:
+    if replay.align == START:
         return ""
     times_ns = _stage(replay, folder).time_ns
     if not times_ns.size:

@@ -244,7 +244,6 @@ def test_accuracy_of_a_module_is_given_as_a_whole() -> None:
         "power.quarch.range_w=25",
     )
     config.check()
-    assert config.quarch is not None
     stated = config.quarch.accuracy.stated
     assert stated is not None
     assert stated.text == "0.5 % of reading + 0.1 % of range + 0.01 W"

@@ -116,8 +116,7 @@ def _of_target(host: PowerHost, overrides: Sequence[str]) -> list[Answer]:
         raise ConfigError(
             "a calibration sets no power state; set it by `wattload power set` and calibrate then"
         )
-    replay = config.power.replay
-    if config.power.source == "replay" and (replay is None or replay.align == START):
+    if config.power.source == "replay" and config.power.replay.align == START:
         raise ConfigError(
             "a replayed trace can't be calibrated: use power.replay.align=wall or monotonic, and "
             "the log that the meter writes meanwhile"

@@ -38,6 +38,8 @@ from wattload.run.pulses import (
     plan_pulses,
 )
 
+REPLAY = "replay"
+"""The meter whose readings are in a file."""
 QUIET_PHASE, IDLE_PHASE = "quiet", "idle"
 CALIBRATION_PHASE = "calibration"
 IDLE_AFTER_PHASE, QUIET_AFTER_PHASE = "idle_after", "quiet_after"
@@ -264,7 +266,7 @@ class PowerSession:
             DataError: the file to replay is not a trace.
         """
         staged = config
-        if config.replay is not None:
+        if config.source == REPLAY:
             from wattload.power.sources.replay import stage
 
             staged = stage(config, _log_folder(folder, host))
@@ -451,7 +453,7 @@ class PowerSession:
 
     def _stage_log(self) -> None:
         """Pass the log that a meter wrote during the run to the sampler."""
-        if self._config.replay is None:
+        if self._config.source != REPLAY:
             return
         from wattload.power.sources.replay import stage_again
 

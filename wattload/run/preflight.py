@@ -27,7 +27,7 @@ from wattload.results.quantity import counted
 from wattload.run.compose import loaders_with, workload_class
 from wattload.run.config import RunConfig
 from wattload.run.hosts import Faults
-from wattload.run.power_session import IdleTimes
+from wattload.run.power_session import REPLAY, IdleTimes
 
 WRITE_LIMIT_BYTES = 10 * TB
 
@@ -44,9 +44,6 @@ NVME = "nvme"
 
 DECLARED = "declared"
 """The source of a data sheet, which is not read."""
-
-REPLAY = "replay"
-"""The meter whose readings are in a file."""
 
 
 def preflight(
@@ -150,7 +147,7 @@ def require_trace(config: PowerConfig) -> None:
         ConfigError: it lacks the time column that its alignment needs.
         DataError: it can't be read or is not a valid trace.
     """
-    if config.source == REPLAY and config.replay is not None:
+    if config.source == REPLAY:
         from wattload.power.sources.replay import configured_trace
 
         configured_trace(config.replay)

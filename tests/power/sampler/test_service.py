@@ -442,7 +442,7 @@ def test_no_run_chooses_the_hosts_that_a_service_contacts() -> None:
 
 def test_the_administrator_s_meters_are_used() -> None:
     own = PowerConfig(quarch=QuarchConfig(module="tcp::qtl1999-02-020"))
-    for requested in (None, QuarchConfig(), own.quarch):
+    for requested in (QuarchConfig(), own.quarch):
         config = granted(PowerConfig(source="quarch", quarch=requested), own)
         assert config.quarch == own.quarch
 

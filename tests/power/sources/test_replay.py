@@ -470,13 +470,6 @@ def test_link_to_a_trace_is_the_users_to_follow(tmp_path: Path, run: Path) -> No
     assert (run / "link.csv").is_file()
 
 
-def test_other_sources_have_nothing_to_stage(run: Path) -> None:
-    config = PowerConfig(source="none")
-    assert stage(config, run) is config
-    assert not stage_again(config, run)
-    assert not run.exists()
-
-
 def test_log_that_has_grown_is_brought_over(tmp_path: Path, run: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(MEASURED + "unix_s,power_w\n")
