@@ -74,6 +74,13 @@ _PRIVATE = frozenset({
 })  # fmt: skip
 """Settings whose values are always masked completely."""
 
+_METER_HOST = re.compile(r"(?:https?://|TCPIP\d*::)?+(?!ASRL)([^\s:/]*[A-Za-z][^\s:/]*)")
+"""The host in the address of a meter: a URL, an outlet of a PDU, a VISA resource."""
+_SSH_HOST = re.compile(r"\bssh (?:-[BbcDEeFIiJLlmOoPpRSWw] \S+ |-\S+ )*(\S+)")
+"""The host in a meter's command, after the options of ``ssh(1)``, some of which have values."""
+_HOST_WORD = re.compile(r"(?<!\S)(?=\S*[A-Za-z])[^\s-][^\s.@-]*[.@-]\S*")
+"""Other words of a command that may name a host: with a dot, a hyphen or a user."""
+
 _LIBRARIES = "libraries"
 _VERSIONS = frozenset({"wattload", "python", "kernel", "firmware", "nvme_version"})
 """Fields of versions, like those of libraries: 4.10.0.84 is not an address there."""
@@ -144,6 +151,23 @@ class Masker:
         for source in record.power.sources:
             if source.device not in block_devices:
                 self._mask("serial", source.device)
+
+        for meter in (record.config.get("power") or {}).values():
+            if isinstance(meter, Mapping):
+                self._register_meter(meter)
+
+    def _register_meter(self, settings: Mapping[str, Any]) -> None:
+        """Register where an external meter is, also as errors name it: by its host alone."""
+        addresses = [settings.get("url"), *settings.get("outlets", ()), settings.get("resource")]
+        for address in filter(None, addresses):
+            if found := _METER_HOST.match(address):
+                self._register_host(found[1])
+            self._mask("address", address)
+        command = settings.get("run", "")
+        for word in (*_SSH_HOST.findall(command), *_HOST_WORD.findall(command), command):
+            self._mask("address", word)
+        if settings.get("scope", "drive") != "drive":  # a drive's may be its kernel name
+            self._mask("serial", settings["device"])
 
     def _register_host(self, name: str) -> None:
         """Register a host, its short name, and its domain, which other hosts may share."""

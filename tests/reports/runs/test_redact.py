@@ -357,3 +357,37 @@ def test_identifiers_of_what_may_be_overwritten_are_masked(named: RunRecord) -> 
     text = masked.model_dump_json()
     assert "ABCD-1234" not in text
     assert masked.config["target"]["overwrite"][1] == "unknown"
+
+
+def test_addresses_of_meters_are_masked_in_settings_and_sentences(record: RunRecord) -> None:
+    run = "ssh -p 22 -t server3 stdbuf -oL ipmi-read bmc9 bob@bmc8"
+    settings = {
+        "redfish": {"url": "https://bmc7.lab.example:8443"},
+        "quarch": {"host": "qishost", "module": "tcp::qtl1999-02-020"},
+        "snmp": {"outlets": ["pdu-a.lab.example/7", "pdub:1161/2.3"]},
+        "scpi": {"resource": "TCPIP::wt300::INSTR", "scope": "node", "device": "rack3"},
+        "command": {"run": run, "scope": "drive", "device": "vda"},
+    }
+    words = (
+        "power.redfish.url=https://bmc7.lab.example:8443",
+        "power.quarch.host=qishost",
+        "power.quarch.module=tcp::qtl1999-02-020",
+        "power.snmp.outlets=[pdu-a.lab.example/7,pdub:1161/2.3]",
+        "power.scpi.resource=TCPIP::wt300::INSTR",
+        "power.scpi.device=rack3",
+        f"power.command.run={run}",
+    )
+    sentences = (
+        "bmc7.lab.example, pdu-a, pdub:1161 and wt300 did not answer on vda; "
+        "ssh: connect to host server3 port 22: refused; bob@bmc8 or ipmi-read",
+    )
+    placed = record.model_copy(
+        update={"config": {"power": settings}, "command": words, "limits": sentences}
+    )
+    masked = Masker([placed]).record(placed)
+    texts = [json.dumps(masked.config), *masked.command, *masked.limits]
+    for text in texts:
+        for name in ("bmc", "pdu", "lab", "qis", "qtl", "wt300", "rack3", "server3", "8443"):
+            assert name not in text
+    assert " on vda; ssh: connect to host " in texts[-1]
+    assert masked.command[0] == "power.redfish.url=address-1"
