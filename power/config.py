@@ -512,6 +512,17 @@ class PowerConfig:
     )
 
     @property
+    def node_meters(self) -> Sequence[str]:
+        """The external meters to read that measure a whole node."""
+        read = [name for name in (self.source, *self.beside) if name != AUTO]
+        scopes = {name: getattr(getattr(self, name, None), "scope", None) for name in read}
+        return [
+            name
+            for name, scope in scopes.items()
+            if meter(name).settings and (scope or meter(name).scope) == Scope.NODE
+        ]
+
+    @property
     def settings(self) -> Mapping[str, object]:
         """The drive settings to change, by option; a power cap comes first."""
         options = {

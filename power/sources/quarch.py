@@ -31,7 +31,11 @@ if TYPE_CHECKING:  # both need NumPy, which a sampler without this meter does no
     from wattload.power.sources.quarch_protocol import Qis, Rail, StreamHeader
     from wattload.power.sources.quarch_stream import Interval, Stream
 
-METER = Meter(scope=Scope.DRIVE)
+METER = Meter(
+    scope=Scope.DRIVE,
+    settings="power.quarch.module=tcp::qtl1999-02-020",
+    measures="the drive's power at its rails, by a Quarch power module (power=quarch)",
+)
 
 NAME = "quarch"
 

@@ -41,7 +41,12 @@ from wattload.power.config import HTTPS_PORT, PowerConfig, RedfishConfig
 from wattload.power.registry import Meter
 from wattload.power.sources.base import PolledSource, PowerDevice
 
-METER = Meter(scope=Scope.NODE, is_companion=True)
+METER = Meter(
+    scope=Scope.NODE,
+    is_companion=True,
+    settings="power.redfish.url=https://bmc.example",
+    measures="the power of the node, and of drives that the BMC reports (power=redfish)",
+)
 """Not in ``auto``: a BMC is slow, and its address has to be configured."""
 
 USER_VARIABLE = "WATTLOAD_REDFISH_USER"

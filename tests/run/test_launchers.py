@@ -275,7 +275,7 @@ def test_an_error_of_a_command_that_measures_nothing_is_printed_by_any_rank(
 
 
 def with_second(
-    folder: Path, script: str, *, is_split: bool = True
+    folder: Path, script: str, *settings: str, is_split: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run two ranks, the second by a shell script with a UTS namespace of its own.
 
@@ -284,7 +284,7 @@ def with_second(
     need_mpi()
     if subprocess.run([*OWN_NAME, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs root, for a UTS namespace")
-    words = command(folder, *NULL, "target.shared=true")  # both see one folder
+    words = command(folder, *(settings or NULL), "target.shared=true")  # both see one folder
     second = [*OWN_NAME, script, "rank", *words]
     variables = {"MPIR_CVAR_ODD_EVEN_CLIQUES": "1"} if is_split else {}
     return start(folder, [mpirun(), "-n", "1", *words, ":", "-n", "1", *second], **variables)
@@ -295,6 +295,13 @@ def test_two_hosts_are_one_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     record = record_of(tmp_path)
     assert [host.facts.name for host in record.hosts] == [os.uname().nodename, "elsewhere"]
+
+
+def test_two_hosts_do_not_read_one_meter_of_a_node(tmp_path: Path) -> None:
+    meter = ("workload=null", "power=redfish", "power.redfish.url=https://bmc.invalid")
+    done = with_second(tmp_path, 'hostname elsewhere && MPI_LOCALRANKID=0 exec "$@"', *meter)
+    own = os.uname().nodename
+    assert f"redfish is one meter, and 2 hosts ({own}, elsewhere)" in refusal(done, tmp_path)
 
 
 def test_two_hosts_of_one_name_are_refused(tmp_path: Path) -> None:

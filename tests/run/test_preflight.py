@@ -26,6 +26,7 @@ from wattload.run.preflight import (
     hosts_text,
     preflight,
     require_controllers,
+    require_own_meters,
     require_trace,
     space_of,
     waits_text,
@@ -359,3 +360,23 @@ def test_full_scale_in_a_real_file_on_the_root_disk_is_refused(tmp_path: Path) -
             ConfigError, match=r"through a loop device\), where scale=full is not allowed"
         ):
             preflight(_config(folder, "scale=full"), [target], NOTHING, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (("power.beside=[redfish]", "power.redfish.url=https://bmc.example"), "redfish"),
+        (("power=quarch", "power.quarch.module=tcp::qtl1999-02-020"), ""),
+        (("power.beside=[ipmi]",), ""),
+    ],
+)
+def test_a_node_meter_is_not_read_by_several_hosts(
+    tmp_path: Path, words: tuple[str, ...], refused: str
+) -> None:
+    power = _config(tmp_path, *words).power
+    require_own_meters(power, ["one"])
+    if not refused:
+        require_own_meters(power, ["one", "two"])
+        return
+    with pytest.raises(ConfigError, match=rf"^{refused} is one meter, and 2 hosts \(one, two\)"):
+        require_own_meters(power, ["one", "two"])

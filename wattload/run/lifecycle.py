@@ -57,6 +57,7 @@ from wattload.run.preflight import (
     hosts_text,
     preflight,
     require_controllers,
+    require_own_meters,
     require_trace,
     waits_text,
     writes_of,
@@ -289,6 +290,7 @@ class RunLifecycle:
             inspections, self._known = inspect_drives(self._config, targets)
         planned = self._process.on_all_ranks(lambda: self._plan_run(targets))
         faults = Faults()
+        faults.of(lambda: require_own_meters(self._config.power, self._process.hosts))
         if self._process.is_host_leader:
             faults.of(lambda: require_trace(self._config.power))
             faults.of(lambda: require_controllers(self._config.power, targets))
@@ -407,6 +409,8 @@ class RunLifecycle:
         process, power, faults = self._process, self._config.power, Faults()
         faults.of(self._compare)
         targets = faults.of(self._resolve)
+        if runs:
+            faults.of(lambda: require_own_meters(power, process.hosts))
         if runs and process.is_host_leader:
             faults.of(lambda: require_trace(power))
             faults.of(lambda: try_run_folder(Path(self._config.runs)))

@@ -140,6 +140,20 @@ def require_controllers(config: PowerConfig, targets: Sequence[Target]) -> None:
         raise ConfigError(f"{config.settings_text} is not available: {where}; leave it unset")
 
 
+def require_own_meters(config: PowerConfig, hosts: Sequence[str]) -> None:
+    """Refuse an external meter of a node that several hosts would read: its energy would add up.
+
+    Raises:
+        ConfigError: the settings, which are the same on all hosts, name such a meter.
+    """
+    if len(hosts) > 1 and config.node_meters:
+        raise ConfigError(
+            f"{config.node_meters[0]} is one meter, and {len(hosts)} hosts ({', '.join(hosts)}) "
+            "would each read it and count its energy; use a meter that each host has, such as "
+            "power.beside=[ipmi], or run on one host"
+        )
+
+
 def require_trace(config: PowerConfig) -> None:
     """Refuse a trace that can't be replayed, before data are generated for its run.
 
