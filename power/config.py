@@ -514,12 +514,12 @@ class PowerConfig:
     @property
     def node_meters(self) -> Sequence[str]:
         """The external meters to read that measure a whole node."""
-        read = [name for name in (self.source, *self.beside) if name != AUTO]
-        scopes = {name: getattr(getattr(self, name, None), "scope", None) for name in read}
+        named = [name for name in (self.source, *self.beside) if name != AUTO]
+        external = {name: getattr(self, name) for name in named if meter(name).settings}
         return [
             name
-            for name, scope in scopes.items()
-            if meter(name).settings and (scope or meter(name).scope) == Scope.NODE
+            for name, own in external.items()
+            if (getattr(own, "scope", None) or meter(name).scope) == Scope.NODE
         ]
 
     @property

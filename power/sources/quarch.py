@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # both need NumPy, which a sampler without this meter does no
 METER = Meter(
     scope=Scope.DRIVE,
     settings="power.quarch.module=tcp::qtl1999-02-020",
-    measures="the drive's power at its rails, by a Quarch power module (power=quarch)",
+    measures="the power of a drive at its rails",
 )
 
 NAME = "quarch"

@@ -45,7 +45,7 @@ METER = Meter(
     scope=Scope.NODE,
     is_companion=True,
     settings="power.redfish.url=https://bmc.example",
-    measures="the power of the node, and of drives that the BMC reports (power=redfish)",
+    measures="the power of the node, and of drives that the BMC reports",
 )
 """Not in ``auto``: a BMC is slow, and its address has to be configured."""
 

@@ -99,7 +99,7 @@ class _Candidates:
                 name=facts.name,
                 device=facts.device,
                 used=True,
-                sentence=f"{_describe(facts)}.",
+                sentence=f"{describe(facts)}.",
             )
             for facts in (source.facts() for source in self.opened)
         ]
@@ -131,7 +131,7 @@ def _open_required(
     facts = [source.facts() for source in candidates.opened[opened:]]
     read = {each.device for each in facts}
     reasons = _reasons([record for record in not_taken if record.device not in read])
-    return "; ".join([*map(_describe, facts), *([f"but {reasons}"] if reasons else [])])
+    return "; ".join([*map(describe, facts), *([f"but {reasons}"] if reasons else [])])
 
 
 def _open_automatic(
@@ -147,14 +147,14 @@ def _open_automatic(
     facts = [source.facts() for source in candidates.opened]
     drives = [each for each in facts if each.scope is Scope.DRIVE]
     read = {each.device for each in drives}
-    parts = [f"took {_describe(each)}" for each in drives]
+    parts = [f"took {describe(each)}" for each in drives]
     parts += [
         f"found no source for {device.name} ({_missing_reason(device, candidates)})"
         for device in devices
         if device.key not in read
     ]
     parts += [
-        f"also took {_describe(each)}, never added to a drive's"
+        f"also took {describe(each)}, never added to a drive's"
         for each in facts
         if each.scope is not Scope.DRIVE
     ]
@@ -163,7 +163,8 @@ def _open_automatic(
     return f"power={AUTO} {'; '.join(parts)}"
 
 
-def _describe(facts: SourceFacts) -> str:
+def describe(facts: SourceFacts) -> str:
+    """Return what a source reads, how it is known, and its detail."""
     detail = f": {facts.detail}" if facts.detail else ""
     return (
         f"{facts.name} for {facts.device_name or facts.device or 'no device'} "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -22,7 +21,6 @@ from tests.power.sources.sysfs_tree import ACPI, INA226, hwmon_tree, powercap_tr
 from wattload.__main__ import main
 from wattload.cli import doctor as software
 from wattload.cli.doctor import (
-    add_arguments,
     change_findings,
     find_program,
     first_line_of,
@@ -32,14 +30,14 @@ from wattload.cli.doctor import (
     storage_findings,
 )
 from wattload.cli.findings import Finding, Verdict, no, show
-from wattload.cli.readiness import drive_energy, headline, workload_findings, workload_refusals
+from wattload.cli.meters import drive_energy
+from wattload.cli.readiness import headline, workload_findings, workload_refusals
 from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
 from wattload.core.installation import install_command
 from wattload.core.sysfs import Roots
 from wattload.power.control.host import PowerHost
 from wattload.power.control.journal import ChangeJournal, Setting
-from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
 from wattload.run.config_groups import options
 
 Captured = pytest.CaptureFixture[str]
@@ -85,8 +83,8 @@ def test_this_machine_is_examined(tmp_path: Path, capsys: Captured) -> None:
     findings = json.loads(capsys.readouterr().out)
     names = [finding["name"] for finding in findings]
     for name in ("O_DIRECT", "device counters", "NVMe controllers", "NVML", "hwmon", "RAPL", "IPMI",
-                 "Redfish", "meter calibrated", "power settings restored", "dali", "dlio",
-                 "torch", "MPI", "fio", "container engine"):  # fmt: skip
+                 "power=quarch", "power=redfish", "meter calibrated", "power settings restored",
+                 "dali", "dlio", "torch", "MPI", "fio", "container engine"):  # fmt: skip
         assert name in names
     assert {finding["verdict"] for finding in findings} <= {"yes", "partly", "no"}
     refused = {each for name in names if name.startswith("workload=") for each in name.split(", ")}
@@ -153,14 +151,20 @@ def test_host_without_a_drive_needs_no_restore_at_boot(tmp_path: Path) -> None:
     assert "power restore at boot" not in changes(tmp_path, drives=())
 
 
+def directory(capsys: Captured, *words: str) -> str:
+    """Return the directory that doctor takes, by its refusal: it is none."""
+    assert main(["doctor", *words]) == 2
+    return capsys.readouterr().err.removeprefix("wattload: ").partition(" is not a directory")[0]
+
+
 def test_the_default_directory_is_the_target_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setenv("WATTLOAD_TARGET", str(tmp_path))
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert parser.parse_args([]).directory == tmp_path
-    assert parser.parse_args(["target.path=/mnt"]).directory == Path("/mnt")
+    monkeypatch.setenv("WATTLOAD_TARGET", "/nowhere/env")
+    assert directory(capsys, "power.period_s=0.7") == "/nowhere/env"
+    assert directory(capsys, "/nowhere/else", "power=none") == "/nowhere/else"
+    assert directory(capsys, "target.path=/nowhere/more") == "/nowhere/more"
+    assert directory(capsys, "/a", "/b").startswith("give one directory, got /a /b")
 
 
 @pytest.mark.parametrize(
@@ -345,9 +349,9 @@ def test_nvml_without_driver_or_module_reports_which(tmp_path: Path) -> None:
     assert "[gpu]" in by_name(power_findings(roots, missing))["NVML"].fix
 
 
-def power(roots: Roots, environment: dict[str, str] | None = None) -> dict[str, Finding]:
+def power(roots: Roots) -> dict[str, Finding]:
     nowhere = roots.sys / "no-ipmi0"
-    return by_name(power_findings(roots, nvml(0), ipmi=nowhere, environment=environment or {}))
+    return by_name(power_findings(roots, nvml(0), ipmi=nowhere))
 
 
 def test_rapl_is_there_when_its_counters_are_readable(tmp_path: Path) -> None:
@@ -428,16 +432,6 @@ def test_bmc_is_queried_for_the_nodes_power(
     finding = by_name(found)["IPMI"]
     assert (finding.verdict, finding.fix) == (verdict, fix)
     assert detail in finding.detail
-
-
-def test_credentials_of_a_bmc_are_looked_for_and_never_shown(tmp_path: Path) -> None:
-    roots = Roots(sys=tmp_path)
-    half = power(roots, {USER_VARIABLE: "monitor"})["Redfish"]
-    assert half.detail.startswith("WATTLOAD_REDFISH_PASSWORD not set")
-    assert "WATTLOAD_REDFISH_PASSWORD" in half.fix
-    both = power(roots, {USER_VARIABLE: "monitor", PASSWORD_VARIABLE: "s3cret"})["Redfish"]
-    assert both.verdict is Verdict.YES
-    assert "s3cret" not in str(both)
 
 
 def test_extras_that_are_absent_name_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,6 +365,7 @@ def test_full_scale_in_a_real_file_on_the_root_disk_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
+        (("power=snmp", "power.snmp.outlets=[pdu.example/7]"), "snmp"),
         (("power.beside=[redfish]", "power.redfish.url=https://bmc.example"), "redfish"),
         (("power=quarch", "power.quarch.module=tcp::qtl1999-02-020"), ""),
         (("power.beside=[ipmi]",), ""),

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wattload.cli.meters import device_in, devices_under
 from wattload.core.errors import ConfigError, PowerError, PowerPermissionError, WattloadError
 from wattload.core.io import Extent, IOKind, IOPlan
 from wattload.core.power import PowerSource, Sample, Scope, SourceFacts
 from wattload.core.record.energy import CalibrationRecord, SensorRecord
 from wattload.core.record.sensor_text import sensor_text
-from wattload.core.storage.controllers import controllers_under
-from wattload.core.storage.targets import counting_devices
 from wattload.core.units import MIB, NS_PER_S
 from wattload.loaders.aligned_io import direct_alignment
 from wattload.loaders.data.data_folder import DataFolder, list_folders
@@ -78,10 +77,8 @@ def run(arguments: argparse.Namespace, host: PowerHost) -> int:
         ConfigError: the device or a setting is unknown.
         PowerError: there is no meter or no data, or the meter is too slow.
     """
-    named = [each for each in arguments.what if "=" not in each]
-    if named and len(arguments.what) > 1:
-        raise ConfigError(f"give a device or settings, not both, got {' '.join(arguments.what)}")
-    calibrated = _of_device(host, named[0]) if named else _of_target(host, arguments.what)
+    named = device_in(arguments.what)
+    calibrated = _of_device(host, named) if named else _of_target(host, arguments.what)
     for answer in calibrated:
         _print(json.dumps(_document(answer)) if arguments.json else "\n".join(_chart(answer)))
     return 0 if any(each.sensor.basis == "calibrated" for each in calibrated) else 1
@@ -102,7 +99,8 @@ def _of_device(host: PowerHost, device: str) -> list[Answer]:
             "target.path= and a directory on the drive"
         )
     config = PowerConfig()
-    with _sources(host, config, [name], ()) as sources:
+    drive = PowerDevice(key=host.serial_of(name), name=name, is_nvme=True)
+    with _sources(host, config, [drive]) as sources:
         return _calibrated(host, config, sources, nodes)
 
 
@@ -121,29 +119,22 @@ def _of_target(host: PowerHost, overrides: Sequence[str]) -> list[Answer]:
             "a replayed trace can't be calibrated: use power.replay.align=wall or monotonic, and "
             "the log that the meter writes meanwhile"
         )
-    targets = config.target.resolve(host=host.name)
-    controllers = [name for target in targets for name in controllers_under(target)]
-    others = [name for target in targets for name in counting_devices(target)]
-    with _sources(host, config.power, controllers, () if controllers else others) as sources:
+    with _sources(host, config.power, devices_under(host, config.target)) as sources:
         if isinstance(plan := plan_pulses([each.facts() for each in sources], None), str):
             raise PowerError(f"not calibrated: {plan}")
-        with _data(targets[0].path) as files:
+        with _data(config.target.paths()[0]) as files:
             return _calibrated(host, config.power, sources, files)
 
 
 @contextmanager
 def _sources(
-    host: PowerHost, config: PowerConfig, controllers: Sequence[str], others: Sequence[str]
+    host: PowerHost, config: PowerConfig, devices: Sequence[PowerDevice]
 ) -> Iterator[Sequence[PowerSource]]:
     """Yield the opened sources that measure drives, for as long as the block lasts.
 
     Raises:
         PowerError: there are none.
     """
-    devices = [
-        *(PowerDevice(key=host.serial_of(name), name=name, is_nvme=True) for name in controllers),
-        *(PowerDevice(key=name, name=name, is_nvme=False) for name in others),
-    ]
     config.check()
     selection = select(devices, config, host=host.name)
     try:

@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
@@ -23,9 +23,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wattload.cli.clean import folder_of_target
 from wattload.cli.findings import Answer, Finding, no, partly, show, yes
-from wattload.cli.readiness import drive_energy, headline, workload_findings, workload_refusals
+from wattload.cli.meters import drive_energy, meter_findings, settings_of
+from wattload.cli.readiness import headline, workload_findings, workload_refusals
 from wattload.core.clock import utc_text
 from wattload.core.errors import (
     ConfigError,
@@ -62,8 +62,7 @@ from wattload.power.control.undo import left_text, sentence_of
 from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
-from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
-from wattload.run.config import TARGET_VARIABLE
+from wattload.run.config import TARGET_VARIABLE, override_of
 
 if TYPE_CHECKING:
     from wattload.core.workload import Requirement
@@ -120,11 +119,11 @@ _RESTORE_UNIT, _SAMPLER_UNIT = "wattload-power-restore.service", "wattload-sampl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "directory",
-        nargs="?",
-        type=folder_of_target,
-        default=Path(os.environ.get(TARGET_VARIABLE, ".")),
-        help=f"where to try O_DIRECT (default: {TARGET_VARIABLE}, else the current directory)",
+        "words",
+        nargs="*",
+        metavar="DIRECTORY | KEY=VALUE",
+        help=f"where to try O_DIRECT (default: {TARGET_VARIABLE}, else the current directory); "
+        "settings of meters to read, as of a run: power=redfish power.redfish.url=https://bmc",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -133,17 +132,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the findings and return 0, whatever they are.
 
     Raises:
+        ConfigError: a setting is invalid.
         TargetError: the directory is not one.
     """
-    if not os.path.isdir(arguments.directory):  # noqa: PTH112 - never raises
+    named = [word for word in arguments.words if "=" not in word]
+    if len(named) > 1:
+        raise ConfigError(f"give one directory, got {' '.join(named)}")
+    settings = [word for word in arguments.words if word not in named]
+    config = settings_of([*settings, *(override_of("target.path", word) for word in named)])
+    directory = config.target.paths()[0]
+    if not os.path.isdir(directory):  # noqa: PTH112 - never raises
         raise TargetError(
-            f"{arguments.directory} is not a directory; name the one that runs will use, such as "
-            "/mnt/nvme"
+            f"{directory} is not a directory; name the one that runs will use, such as /mnt/nvme"
         )
-    refusals = workload_refusals(arguments.directory)
-    energy = Finding.of("drive energy", drive_energy(arguments.directory))
+    refusals = workload_refusals(directory)
+    energy = Finding.of("drive energy", drive_energy(directory))
     found = [
-        *storage_findings(arguments.directory),
+        *storage_findings(directory),
         energy,
         *workload_findings(refusals),
         *io_findings(),
@@ -151,6 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
         *gpu_queue_findings(),
         *measuring_findings(),
         *power_findings(),
+        *meter_findings(config),
         Finding.of("meter calibrated", meter_calibrated(CalibrationCache(), utc_text())),
         *change_findings(),
         *software_findings(),
@@ -334,14 +340,12 @@ def power_findings(
     *,
     ipmi: Path = DEVICE,
     open_link: OpenLink = IpmiDevice,
-    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Finding]:
     """Yield the power meters of this host other than the drives themselves."""
     yield Finding.of("NVML", _nvml(load))
     yield Finding.of("hwmon", _hwmon(roots))
     yield Finding.of("RAPL", _rapl(roots))
     yield Finding.of("IPMI", _ipmi(ipmi, open_link, roots))
-    yield Finding.of("Redfish", _redfish(environment))
 
 
 def meter_calibrated(cache: CalibrationCache, utc: str) -> Answer:
@@ -442,18 +446,6 @@ def _ipmi(path: Path, open_link: OpenLink, roots: Roots) -> Answer:
         source.close()
     watts = "busy at the moment" if sample.value is None else f"now {sample.value:g} W"
     return yes(f"{path} reports the node's power by DCMI, {watts}")
-
-
-def _redfish(environment: Mapping[str, str]) -> Answer:
-    """Return whether there are credentials; a run's settings name the BMC."""
-    lacking = [name for name in (USER_VARIABLE, PASSWORD_VARIABLE) if name not in environment]
-    if lacking:
-        return no(
-            f"{' and '.join(lacking)} not set: no BMC can be read over HTTPS",
-            f"read -rsp 'password: ' {PASSWORD_VARIABLE} && "
-            f"export {PASSWORD_VARIABLE} {USER_VARIABLE}=monitor",
-        )
-    return yes("user and password are set; name the BMC with power.redfish.url=https://bmc.example")
 
 
 def change_findings(host: PowerHost | None = None, units: Path = _UNITS) -> Iterator[Finding]:

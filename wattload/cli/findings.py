@@ -30,7 +30,6 @@ NEEDED_FOR = {
     "(power=hwmon)",
     "RAPL": "the processors' energy (power=rapl), not the drive's",
     "IPMI": "the whole node's power (power=ipmi), not the drive's",
-    "Redfish": "the power of the node, and of drives that the BMC reports (power=redfish)",
     "meter calibrated": "exact energies of short phases: how late the drive's meter is",
     "power settings restored": "runs in a drive's own power state after one was killed together "
     "with its sampler",

@@ -144,6 +144,9 @@ def _plan_run(arguments: argparse.Namespace) -> int:
             print(line("load", _load_text(config)))
         if waits := waits_text(config.power, targets):
             print(line("waits", waits))
+        for name in config.power.node_meters:
+            unread = "its steps are unknown until it is read, as by wattload doctor power=..."
+            print(line("meter", f"{name}, of the node: {unread}"))
         for target in targets:
             if target.index in drives:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))

@@ -7,15 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from wattload.cli.findings import NEEDED_FOR, Answer, Finding, no, partly, yes
-from wattload.core.errors import PowerError, TargetError, WattloadError
-from wattload.core.power import Scope
-from wattload.core.storage.controllers import controllers_under
-from wattload.core.storage.targets import counting_devices, resolve_targets
-from wattload.power.config import PowerConfig
-from wattload.power.control.host import PowerHost
-from wattload.power.sources.base import PowerDevice
-from wattload.power.sources.selection import select
+from wattload.cli.findings import NEEDED_FOR, Finding, no, yes
+from wattload.core.errors import WattloadError
 from wattload.results.quantity import counted
 
 LONGEST_REASON = 70
@@ -81,22 +74,3 @@ def workload_findings(refusals: Mapping[str, str]) -> Iterator[Finding]:
     for refusal, names in reasons.items():
         if refusal:
             yield Finding(", ".join(names), NEEDED_FOR["workloads"], *no(refusal))
-
-
-def drive_energy(directory: Path) -> Answer:
-    """Return what measures the energy of the drives under a directory, as ``power=auto`` finds."""
-    host = PowerHost()
-    try:
-        (target,) = resolve_targets([directory], host=host.name, try_direct_io=False)
-        names = controllers_under(target)
-        devices = [
-            PowerDevice(key=host.serial_of(name), name=name, is_nvme=True) for name in names
-        ] or [PowerDevice(key=n, name=n, is_nvme=False) for n in counting_devices(target)]
-        selection = select(devices, PowerConfig(), host=host.name)
-    except (PowerError, TargetError) as error:
-        return no(str(error))
-    drives = [source.facts() for source in selection.sources if source.facts().scope is Scope.DRIVE]
-    for source in selection.sources:
-        source.close()
-    answer = yes if any(each.measures for each in drives) else partly if drives else no
-    return answer(selection.choice.removeprefix("power=auto ").rstrip("."))

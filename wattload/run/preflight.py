@@ -141,11 +141,7 @@ def require_controllers(config: PowerConfig, targets: Sequence[Target]) -> None:
 
 
 def require_own_meters(config: PowerConfig, hosts: Sequence[str]) -> None:
-    """Refuse an external meter of a node that several hosts would read: its energy would add up.
-
-    Raises:
-        ConfigError: the settings, which are the same on all hosts, name such a meter.
-    """
+    """Raise ``ConfigError`` for a node's meter that several hosts would read, by equal settings."""
     if len(hosts) > 1 and config.node_meters:
         raise ConfigError(
             f"{config.node_meters[0]} is one meter, and {len(hosts)} hosts ({', '.join(hosts)}) "
