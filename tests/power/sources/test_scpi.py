@@ -18,7 +18,8 @@ import pytest
 from tests.contracts.power_source import PowerSourceContract
 from tests.power.nobody import NOBODY, needs_root
 from tests.power.sources.scpi_instrument import STATE, VALUE, WT310E, Running, running
-from tests.run.test_replay_run import record_of, run
+from tests.run.running import run_here
+from tests.run.test_replay_run import record_of
 from wattload.core.errors import ConfigError, MissingExtraError, PowerError
 from wattload.core.power import Accuracy, Boxcar, Evidence, Instant, PowerSource, Scope
 from wattload.power.config import SCPI_PROFILES, AccuracyConfig, PowerConfig, ScpiConfig
@@ -431,10 +432,18 @@ def test_meter_is_external_and_may_be_read_beside_others() -> None:
     assert "power.scpi.resource=" in own.settings
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a run, with its rest
 def test_energy_of_a_run_is_the_instruments(instrument: Running, tmp_path: Path) -> None:
-    done = run(
+    (tmp_path / "target").mkdir()
+    done = run_here(
         tmp_path,
+        "--json",
+        "workload=kv_cache",
+        "scale=demo",
+        "workload.capacity_bytes=134217728",
+        "workload.duration_s=2",
+        "workload.warm_up_s=0",
+        "workload.saturation_s=0.3",
         "power=scpi",
         f"power.scpi.resource={instrument.resource}",
         "power.scpi.profile=yokogawa_wt300",
@@ -449,7 +458,9 @@ def test_energy_of_a_run_is_the_instruments(instrument: Running, tmp_path: Path)
     assert source.facts is not None
     assert (source.facts.evidence, source.facts.meter) == ("measured", instrument.resource)
     assert "not tested on hardware" in source.sentence
-    assert record.power.energy
-    for energy in record.power.energy:
-        assert (energy.source, energy.evidence, energy.chosen) == ("scpi", "measured", True)
-        assert energy.mean_w == pytest.approx(12.5)
+    measured = [each for each in record.power.energy if each.sample_count > 1]
+    assert measured
+    for energy in measured:
+        assert (energy.source, energy.scope, energy.evidence) == ("scpi", "drive", "measured")
+        assert energy.chosen
+        assert energy.energy_j == pytest.approx(12.5 * energy.seconds)
