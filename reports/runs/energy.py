@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from wattload.core.checks.verdicts import meter_of
-from wattload.core.power import Evidence, Scope, SourceFacts, weakest
+from wattload.core.power import EVIDENCE_RANK, Evidence, Scope, SourceFacts, weakest
 from wattload.core.record.energy import FOLLOWED, EnergyRecord, PowerStateShare
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -277,26 +278,14 @@ def _total(values: Sequence[float | None]) -> float | None:
 def scope_energy_j(record: RunRecord, scope: Scope, phase: str) -> float | None:
     """Return the energy of all devices of a scope in joules; ``None`` if a part is missing.
 
-    It is ``None``, too, if several phases share time, which a sum would count twice. Of the GPUs of
-    a host only those count that the run used, where it names them and their sources have addresses.
+    It is ``None``, too, if several phases share time, which a sum would count twice.
 
     Args:
         record: the run.
         scope: which devices: energies of different scopes are never added.
         phase: the name of a leading phase or a part, or ``ALL_PHASES``.
     """
-    found = counted_phases(record, phase, every=(ALL_PHASES, ""))
-    if overlap(found):
-        return None
-    phases = [each.name for each in found]
-    parts = [
-        part
-        for part in record.power.energy
-        if part.scope is scope and part.chosen and part.phase in phases
-    ]
-    if scope is Scope.GPU:
-        parts = _of_used_gpus(record, parts)
-    joules = [part.energy_j for part in parts]
+    joules = [part.energy_j for part in _parts_of(record, scope, phase)]
     known = [each for each in joules if each is not None and each > 0]
     return math.fsum(known) if known and len(known) == len(joules) else None
 
@@ -310,10 +299,8 @@ def node_limits(records: Iterable[RunRecord], phase: str) -> Iterator[str]:
     for record in records:
         if scope_energy_j(record, Scope.NODE, phase) is None:
             continue
-        names = {each.name for each in counted_phases(record, phase, every=(ALL_PHASES, ""))}
-        for part in record.power.energy:
-            watts = part.least_difference_w
-            if watts and part.scope is Scope.NODE and part.chosen and part.phase in names:
+        for part in _parts_of(record, Scope.NODE, phase):
+            if watts := part.least_difference_w:
                 known = coarsest.get(part.source, (0.0, 0.0))
                 coarsest[part.source] = max(known, (watts, part.seconds))
     for source, (watts, seconds) in coarsest.items():
@@ -321,6 +308,39 @@ def node_limits(records: Iterable[RunRecord], phase: str) -> Iterator[str]:
             f"{source} can't show a difference below {quantity(watts, Unit.WATTS, 2)} between two "
             f"runs of {quantity(seconds, Unit.SECONDS, 3)}"
         )
+
+
+def _parts_of(record: RunRecord, scope: Scope, phase: str) -> list[EnergyRecord]:
+    """Return the energies that make up a scope's in a phase; none if phases share time.
+
+    Of the GPUs of a host only those count that the run used, where it names them and their sources
+    have addresses.
+    """
+    found = counted_phases(record, phase, every=(ALL_PHASES, ""))
+    phases = () if overlap(found) else [each.name for each in found]
+    parts = [
+        part
+        for part in record.power.energy
+        if part.scope is scope and part.chosen and part.phase in phases
+    ]
+    if scope is Scope.GPU:
+        return _of_used_gpus(record, parts)
+    return _of_widest_meters(parts) if scope is Scope.NODE else parts
+
+
+def _of_widest_meters(parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:
+    """Return the parts of one source for each host: what several measure of a node overlaps.
+
+    It is that with the strongest evidence, and of equals that with the most energy, as it measures
+    most of the node.
+    """
+    sums: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
+    for part in parts:
+        _, joules = sums[part.host].get(part.source, (0, 0.0))
+        rank = EVIDENCE_RANK[part.evidence]
+        sums[part.host][part.source] = (-rank, joules + (part.energy_j or 0.0))
+    widest = {host: max(own, key=own.__getitem__) for host, own in sums.items()}
+    return [part for part in parts if part.source == widest[part.host]]
 
 
 def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:

@@ -12,8 +12,8 @@ from tests.reports.conftest import render_page
 from tests.reports.sessions import session
 from tests.reports.stats.test_summary import FAST, REAL, SLOW
 from wattload.cli.summary import energy_lines
-from wattload.core.power import Scope
-from wattload.reports.runs.energy import ALL_PHASES, node_limits
+from wattload.core.power import Evidence, Scope
+from wattload.reports.runs.energy import ALL_PHASES, node_limits, scope_energy_j
 from wattload.reports.runs.load import Run
 from wattload.reports.stats.comparison import compare
 from wattload.reports.stats.sentence import finding
@@ -99,6 +99,41 @@ def test_each_meter_has_its_own_limit_by_its_coarsest_run(arms: list[Run]) -> No
     (energy,) = arms[0].record.power.energy
     assert ipmi.startswith(f"ipmi can't show a difference below {4.243 / energy.seconds:.2g} W ")
     assert snmp.startswith(f"snmp can't show a difference below {70.71 / energy.seconds:.2g} W ")
+
+
+def with_another(run: Run, source: str, evidence: Evidence, share: float) -> Run:
+    """Return the run with a second meter of its node, which shows this share of the energy."""
+    power = run.record.power
+    second = [
+        each.model_copy(
+            update={
+                "source": source,
+                "device": source,
+                "evidence": evidence,
+                "energy_j": (each.energy_j or 0.0) * share,
+            }
+        )
+        for each in power.energy
+    ]
+    power = power.model_copy(update={"energy": (*power.energy, *second)})
+    return replace(run, record=run.record.model_copy(update={"power": power}))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "share", "counted"),
+    [
+        (Evidence.SELF_REPORTED, 2.0, 1.0),  # a PDU and a BMC: the PDU
+        (Evidence.MEASURED, 0.3, 1.0),  # a PDU and a meter of a part of the node: the PDU
+        (Evidence.MEASURED, 1.1, 1.1),
+    ],
+)
+def test_two_meters_of_a_node_are_not_added(
+    arms: list[Run], evidence: Evidence, share: float, counted: float
+) -> None:
+    alone = scope_energy_j(arms[0].record, Scope.NODE, ALL_PHASES)
+    assert alone is not None
+    both = with_another(arms[0], "second", evidence, share).record
+    assert scope_energy_j(both, Scope.NODE, ALL_PHASES) == pytest.approx(alone * counted)
 
 
 def test_the_summary_of_a_run_says_it_next_to_the_energy_of_the_node(arms: list[Run]) -> None:
