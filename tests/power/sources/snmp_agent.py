@@ -22,13 +22,19 @@ from tests.run.running import until
 SNMPD = Path("/usr/sbin/snmpd")
 COMMUNITY, USER = "c0mmunity-of-the-pdu", "reader"
 AUTHENTICATION, PRIVACY = "authentic-s3cret", "private-s3cret"
-USERS = {
-    "md5": ("MD5", "DES"),
-    "sha": ("SHA", "AES"),
-    "sha256": ("SHA-256", "AES"),
-    "sha512": ("SHA-512", "AES-256"),
+PROTOCOLS = {
+    "md5": "MD5",
+    "sha": "SHA",
+    "sha256": "SHA-256",
+    "sha512": "SHA-512",
+    "des": "DES",
+    "aes": "AES",
+    "aes256": "AES-256",
 }
-"""The first part of a user's name to its protocols; ``sha`` encrypts by AES-256 as well."""
+"""The settings of version 3 to net-snmp's names."""
+USERS = (("md5", "des"), ("sha", "aes"), ("sha", "aes256"), ("sha256", "aes"), ("sha512", "aes256"))
+LEVELS = ("priv", "auth", "noauth")
+"""For each of these protocols and least levels of security, there is a user (``user_name``)."""
 
 PX = "1.3.6.1.4.1.13742.6"
 PX3_W = {1: 143, 7: 0, 13: 390, 24: 550}
@@ -41,6 +47,10 @@ RPDU2_COUNTS = {"ap8853": 114, "ap8959eu3": 27, "apdu9959eu3": 117}
 """Power of units in 0.01 kW (``apc_ap8853`` and so on)."""
 
 Objects = Mapping[str, tuple[str, str]]
+
+
+def user_name(authentication: str, privacy: str, level: str) -> str:
+    return f"{USER}-{authentication}-{privacy}-{level}"
 
 
 def px(outlet: int, watts: int, unit: int = 1) -> dict[str, tuple[str, str]]:
@@ -68,13 +78,15 @@ class Agent:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         program = f"{sys.executable} -SE {snmp_objects.__file__} {folder}"
         users = [
-            f'createUser {USER}-{name} {authentication} "{AUTHENTICATION}" {privacy} "{PRIVACY}"\n'
-            f"rouser {USER}-{name} noauth\n"
-            for name, (authentication, privacy) in USERS.items()
+            f'createUser {user_name(*names, level)} {PROTOCOLS[names[0]]} "{AUTHENTICATION}" '
+            f'{PROTOCOLS[names[1]]} "{PRIVACY}"\nrouser {user_name(*names, level)} {level}\n'
+            for names in USERS
+            for level in LEVELS
         ]
         file = folder / "snmpd.conf"
         file.write_text(
-            f"agentAddress udp:{self.address}\nrocommunity {COMMUNITY}\nsysobjectid .{object_id}\n"
+            f"agentAddress udp:{self.address}\nsysobjectid .{object_id}\n"
+            f"rocommunity {COMMUNITY}\nrocommunity public\n"
             f"pass_persist .{PX} {program}\npass_persist .{RPDU2_POWER} {program}\n{''.join(users)}"
         )
         modules = "system_mib,pass_persist,usmConf,usmUser,vacm_conf,snmpEngine"

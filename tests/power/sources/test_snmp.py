@@ -19,6 +19,7 @@ from tests.contracts.power_source import PowerSourceContract
 from tests.power.sources.snmp_agent import (
     AUTHENTICATION,
     COMMUNITY,
+    LEVELS,
     PRIVACY,
     PX,
     PX3_W,
@@ -26,9 +27,10 @@ from tests.power.sources.snmp_agent import (
     RPDU2,
     RPDU2_COUNTS,
     RPDU2_POWER,
-    USER,
+    USERS,
     Agent,
     px,
+    user_name,
 )
 from tests.run.running import run_here, until
 from wattload.core.errors import ConfigError, MissingExtraError, PowerError
@@ -183,27 +185,24 @@ def test_versions_with_a_community(raritan: Agent, version: str) -> None:
     assert opened(f"{raritan.address}/13", version=version) == 390.0
 
 
-@pytest.mark.parametrize(
-    ("name", "privacy"),
-    [
-        ("md5", "des"),
-        ("sha", "aes"),
-        ("sha256", "aes"),
-        ("sha512", "aes256"),
-        ("sha256", None),
-        ("sha", ""),
-    ],
-)
-def test_version_3(
-    raritan: Agent, monkeypatch: pytest.MonkeyPatch, name: str, privacy: str | None
+def test_community_is_public_if_it_is_not_set(
+    raritan: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``None`` is authNoPriv, and empty is noAuthNoPriv."""
-    monkeypatch.setenv(USER_VARIABLE, f"{USER}-{name}")
-    if not privacy:
-        monkeypatch.delenv(PRIVACY_VARIABLE)
-    if privacy == "":
-        monkeypatch.delenv(AUTHENTICATION_VARIABLE)
-    settings = {"version": "3", "authentication": name, "privacy": privacy or "aes"}
+    monkeypatch.delenv(COMMUNITY_VARIABLE)
+    assert opened(f"{raritan.address}/13") == 390.0
+
+
+@pytest.mark.parametrize("names", USERS, ids="-".join)
+@pytest.mark.parametrize("level", LEVELS)
+def test_version_3_with_and_without_passphrases(
+    raritan: Agent, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], level: str
+) -> None:
+    monkeypatch.setenv(USER_VARIABLE, user_name(*names, level))
+    unset = (PRIVACY_VARIABLE, AUTHENTICATION_VARIABLE)[: LEVELS.index(level)]
+    for variable in unset:
+        monkeypatch.delenv(variable)
+    authentication, privacy = names
+    settings = {"version": "3", "authentication": authentication, "privacy": privacy}
     assert opened(f"{raritan.address}/13", **settings) == 390.0
 
 
@@ -225,7 +224,7 @@ def test_wrong_credential_of_version_3_names_the_variables(
     value: str | None,
     problem: str,
 ) -> None:
-    monkeypatch.setenv(USER_VARIABLE, f"{USER}-sha")
+    monkeypatch.setenv(USER_VARIABLE, user_name("sha", "aes", "priv"))
     monkeypatch.delenv(variable)
     if value is not None:
         monkeypatch.setenv(variable, value)
@@ -237,7 +236,7 @@ def test_wrong_credential_of_version_3_names_the_variables(
 def test_wrong_community_cannot_be_told_from_silence(
     raritan: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(COMMUNITY_VARIABLE)
+    monkeypatch.setenv(COMMUNITY_VARIABLE, "another")
     sentence = refusal(f"{raritan.address}/13")
     assert "fails with RequestTimedOut; check address, UDP port, version" in sentence
     assert f"{COMMUNITY_VARIABLE}, as a wrong one may get no answer" in sentence
@@ -358,7 +357,7 @@ def test_secrets_stand_nowhere(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     texts = []
-    monkeypatch.setenv(USER_VARIABLE, f"{USER}-sha")
+    monkeypatch.setenv(USER_VARIABLE, user_name("sha", "aes", "priv"))
     for version in ("2c", "3"):
         source = source_of(f"{raritan.address}/13", version=version)
         source.open()
@@ -399,4 +398,5 @@ def test_run_has_the_nodes_energy(raritan: Agent, tmp_path: Path) -> None:
     record = read_record(path)
     (energy,) = [each for each in record.power.energy if each.source == "snmp"]
     assert energy.scope is Scope.NODE
+    assert energy.mean_w == pytest.approx(940.0)
     assert COMMUNITY not in path.read_text()
