@@ -21,6 +21,8 @@ from tests.run.running import until
 
 SNMPD = Path("/usr/sbin/snmpd")
 COMMUNITY, USER = "c0mmunity-of-the-pdu", "reader"
+VERSIONS = ("v1", "v2c")
+"""Each alone has a community of its own, ``COMMUNITY-VERSION``, and all may use ``COMMUNITY``."""
 AUTHENTICATION, PRIVACY = "authentic-s3cret", "private-s3cret"
 PROTOCOLS = {
     "md5": "MD5",
@@ -83,10 +85,16 @@ class Agent:
             for names in USERS
             for level in LEVELS
         ]
+        versions = [
+            f"com2sec of-{version} default {COMMUNITY}-{version}\ngroup by-{version} {version} "
+            f"of-{version}\naccess by-{version} '' {version} noauth exact all none none\n"
+            for version in VERSIONS
+        ]
         file = folder / "snmpd.conf"
         file.write_text(
             f"agentAddress udp:{self.address}\nsysobjectid .{object_id}\n"
             f"rocommunity {COMMUNITY}\nrocommunity public\n"
+            f"view all included .1\n{''.join(versions)}"
             f"pass_persist .{PX} {program}\npass_persist .{RPDU2_POWER} {program}\n{''.join(users)}"
         )
         modules = "system_mib,pass_persist,usmConf,usmUser,vacm_conf,snmpEngine"

@@ -177,7 +177,10 @@ def test_facts_are_those_of_an_outer_meter(raritan: Agent) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "2c"])
-def test_versions_with_a_community(raritan: Agent, version: str) -> None:
+def test_versions_with_a_community(
+    raritan: Agent, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setenv(COMMUNITY_VARIABLE, f"{COMMUNITY}-v{version}")
     assert opened(f"{raritan.address}/13", version=version) == 390.0
     metered_only = px(13, 390)
     del metered_only[f"{PX}.5.4.3.1.3.1.13.14"]
@@ -341,7 +344,7 @@ def test_outlets_are_asked_at_the_same_time(
         agent.forget()
         agent.hold()
     samples: list[Sample] = []
-    reading = threading.Thread(target=lambda: samples.append(read(source)))
+    reading = threading.Thread(target=lambda: samples.append(read(source)), daemon=True)
     reading.start()
     until(lambda: raritan.was_asked(f"{PX}.5.4.3.1.4.1.13.5") and apc.was_asked(f"{RPDU2_POWER}.1"))
     assert not samples
