@@ -7,6 +7,7 @@ documentation and the check need to know about it.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import types
 import typing
@@ -154,9 +155,13 @@ def shown(value: str) -> str:
 
 
 def settings_of(config: type, prefix: str) -> Iterator[NamedSetting]:
-    """Yield the settings of a configuration, in the order of its fields."""
+    """Yield the settings of a configuration in the order of its fields, its own before a base's."""
     kinds = typing.get_type_hints(config)
-    for field in dataclasses.fields(config):
+    depths: dict[str, int] = {}
+    for depth, each in enumerate(config.__mro__):
+        for name in inspect.get_annotations(each):
+            depths.setdefault(name, depth)
+    for field in sorted(dataclasses.fields(config), key=lambda each: depths[each.name]):
         if _KEY not in field.metadata:
             continue
         factory = field.default_factory
