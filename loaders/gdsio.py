@@ -20,6 +20,7 @@ from typing import ClassVar
 from wattload.core.errors import ConfigError, MissingExtraError, RunError
 from wattload.core.files import open_folder
 from wattload.core.io import DataPath, PathCounts
+from wattload.core.launch import with_this_process
 from wattload.core.settings import check_settings, setting
 from wattload.core.storage.targets import Target
 from wattload.core.sysfs import LIVE, Roots
@@ -27,7 +28,6 @@ from wattload.core.units import GIB, KIB, NS_PER_S
 from wattload.core.workload import Requirement
 from wattload.loaders.block_reads import Ability, BlockReader, ReadPlan, ReadResult, ReadsWatch
 from wattload.loaders.gpu.cufile_paths import nvidia_fs_reads, nvidia_fs_version
-from wattload.loaders.launch import with_this_process
 
 _LINE = re.compile(
     r"^(?:IoType: )?(?P<io>\S+) XferType: (?P<transfer>\S+) Threads: (?P<threads>\d+)"

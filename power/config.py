@@ -23,7 +23,7 @@ _RAIL = re.compile(r"[^/\s]+/(power|energy|curr)\d+:[^/:]+")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
 _OUTLET = re.compile(r"[^/\s@]+/(\d+\.)?\d+")
 _SECRET = re.compile(
-    r"-*\w*(pass|passwd|password|passphrase|secret|token|community)\w*", re.IGNORECASE
+    r"[\w-]*(pass|passwd|password|passphrase|secret|token|community)\w*", re.IGNORECASE
 )
 """The name of an option whose value is a secret."""
 
@@ -271,7 +271,8 @@ class CommandConfig(PlacedMeterConfig):
         for word, after in zip(words, [*words[1:], ""], strict=True):
             name, equals, value = word.partition("=")
             value = value if equals else after
-            if _SECRET.fullmatch(name) and name.startswith("-") and value and value[0] not in "$-":
+            is_given = equals or name.startswith("-")
+            if _SECRET.fullmatch(name) and is_given and value and value[0] not in "$-":
                 raise ConfigError(
                     f"power.command.run has the value of {name}, which the record would show; put "
                     f"it into a variable of the environment and write {name}{equals or ' '}$NAME"

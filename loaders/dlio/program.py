@@ -16,8 +16,8 @@ from pathlib import Path
 from wattload.core.errors import RunError
 from wattload.core.host.counters import own_and_reaped_s
 from wattload.core.interrupts import unlink_shared_memory
+from wattload.core.launch import with_this_process
 from wattload.core.processes import Family, running
-from wattload.loaders.launch import with_this_process
 from wattload.loaders.samples import ProcessCounts
 
 STDOUT, STDERR = "stdout.log", "stderr.log"

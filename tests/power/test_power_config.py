@@ -68,7 +68,17 @@ def test_every_option_has_a_meter_and_every_meter_an_option() -> None:
 
 def test_auto_tries_the_drives_own_first_and_no_meter_that_needs_a_choice() -> None:
     assert auto_meters() == ("nvme", "nvml", "hwmon", "rapl")
-    assert companions() == ("hwmon", "ipmi", "nvme", "nvml", "rapl", "redfish", "scpi", "snmp")
+    assert companions() == (
+        "command",
+        "hwmon",
+        "ipmi",
+        "nvme",
+        "nvml",
+        "rapl",
+        "redfish",
+        "scpi",
+        "snmp",
+    )
 
 
 def test_meters_that_are_not_used_load_no_large_library() -> None:
@@ -80,6 +90,7 @@ def test_meters_that_are_not_used_load_no_large_library() -> None:
 
 
 NEEDS = {
+    "command": "power.command.run=meter",
     "replay": "power.replay.path=trace.csv",
     "redfish": "power.redfish.url=https://bmc.example",
     "quarch": "power.quarch.module=usb::qtl1847-01-016",
@@ -139,7 +150,7 @@ def test_unknown_key_and_wrong_type_fail_while_composing(override: str) -> None:
     [
         (
             PowerConfig(source="meter"),
-            "power.source must be one of auto, decl.*, got 'meter'",
+            "power.source must be one of auto, command, decl.*, got 'meter'",
         ),
         (PowerConfig(state=32), "power.state must be 0 to 31, got 32"),
         (PowerConfig(state=-1), "power.state must be 0 to 31, got -1"),
@@ -202,7 +213,7 @@ def test_power_state_zero_is_a_state() -> None:
 
 def test_unknown_source_names_those_there_are() -> None:
     with pytest.raises(
-        ConfigError, match="unknown power source 'meter'; available: declared, hwmon, ipmi"
+        ConfigError, match="unknown power source 'meter'; available: command, declared, hwmon, ipmi"
     ):
         find_sources("meter", (), PowerConfig())
 
@@ -275,7 +286,7 @@ def test_settings_survive_the_way_to_the_sampler() -> None:
     [
         (
             PowerConfig(beside=["declared"]),
-            r"power\.beside must be any of hw.* got 'declared'",
+            r"power\.beside must be any of command, hw.* got 'declared'",
         ),
         (PowerConfig(source="none", beside=["rapl"]), "must be empty with power=none; got 'rapl'"),
         (PowerConfig(source="rapl", beside=["rapl"]), "lists rapl, which is read already"),

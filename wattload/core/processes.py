@@ -86,12 +86,13 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def end_descendants() -> None:
+def end_descendants(*, grace_s: float = 0.0) -> None:
     """Kill every process below this one, which has adopted orphans, until none runs.
 
-    Its children are left to be waited for. Returns after 5 s at the latest.
+    Before that, each gets a SIGTERM and ``grace_s`` to end. Its children are left to be waited for.
+    Returns 5 s after the grace at the latest.
     """
-    _end(lambda: _descendants(os.getpid()))
+    _end(lambda: _descendants(os.getpid()), grace_s)
 
 
 def end_marked(variable: str) -> None:
@@ -103,13 +104,15 @@ def end_marked(variable: str) -> None:
     _end(lambda: _marked(variable.encode()))
 
 
-def _end(find: Callable[[], Collection[int]]) -> None:
-    give_up_s = time.monotonic() + END_S
-    while found := find():
-        for pid in found:
+def _end(find: Callable[[], Collection[int]], grace_s: float = 0.0) -> None:
+    kill_s, asked = time.monotonic() + grace_s, set[int]()
+    while found := set(find()):
+        is_over = time.monotonic() >= kill_s
+        for pid in found if is_over else found - asked:  # a second SIGTERM might cut off the first
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > give_up_s:
+                os.kill(pid, signal.SIGKILL if is_over else signal.SIGTERM)
+        asked |= found
+        if time.monotonic() > kill_s + END_S:
             return
         time.sleep(_POLL_S)
 

@@ -190,7 +190,7 @@ def test_it_ends_when_the_run_is_killed(tmp_path: Path) -> None:
     program = make_program(tmp_path, [], f"echo $$ > {shlex.quote(str(pid_file))}\nexec sleep 60")
     text = (
         "import subprocess\n"
-        "from wattload.loaders.launch import with_this_process\n"
+        "from wattload.core.launch import with_this_process\n"
         f"subprocess.run(with_this_process([{program!r}]), cwd={str(tmp_path)!r})\n"
     )
     run = subprocess.Popen([sys.executable, "-c", text])
@@ -210,7 +210,7 @@ def test_what_a_wrapper_of_it_has_started_ends_too(tmp_path: Path, number: signa
     pids = tmp_path / "pids"
     text = (
         "import subprocess, sys\n"
-        "from wattload.loaders.launch import with_this_process\n"
+        "from wattload.core.launch import with_this_process\n"
         f"command = with_this_process({family(pids)!r})\n"
         "print(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid, flush=True)\n"
         "sys.stdin.read()\n"

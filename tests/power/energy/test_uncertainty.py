@@ -18,9 +18,11 @@ STEP_W = np.where((TIMES_S >= 0) & (TIMES_S < 10), 20.0, 8.0)
 PARTS = {"gain", "offset", "noise", "edges", "gap"}
 
 
-def record_of(watts: Floats, source: SourceFacts, times_s: Floats = TIMES_S) -> EnergyRecord:
+def record_of(
+    watts: Floats, source: SourceFacts, times_s: Floats = TIMES_S, *, spread_ns: int = 0
+) -> EnergyRecord:
     phase = window("write", 0, 10)
-    samples = samples_of(times_s, watts, channel=source.figure_channel)
+    samples = samples_of(times_s, watts, channel=source.figure_channel, spread_ns=spread_ns)
     ledger = EnergyLedger(traces(samples), [source], host="host1", times=times_of(phase))
     (record,) = ledger.phase_records([phase])
     return record
@@ -67,6 +69,17 @@ def test_unknown_accuracy_leaves_the_total_unknown_and_the_parts_known(
     assert record.uncertainty_j is None
     assert set(record.uncertainty_parts_j) == PARTS - {"gain", "offset"}
     assert record.missing["uncertainty_j"] == reason
+
+
+def test_times_that_are_uncertain_make_the_edges_uncertain() -> None:
+    """A shift of all readings by the spread, over a step of 12 W at each edge."""
+    source = facts("meter", accuracy_percent=1.0)
+    exact, unsure = (record_of(STEP_W, source, spread_ns=each) for each in (0, 400_000_000))
+    assert unsure.uncertainty_parts_j["edges"] > 2 * exact.uncertainty_parts_j["edges"]
+    late = record_of(STEP_W, source, TIMES_S + 0.4)
+    assert late.energy_j is not None
+    assert exact.energy_j is not None
+    assert abs(late.energy_j - exact.energy_j) <= unsure.uncertainty_parts_j["edges"]
 
 
 def test_rounding_of_one_power_is_that_of_one_reading() -> None:

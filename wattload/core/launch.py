@@ -1,8 +1,8 @@
 """Runs an outside program on behalf of a process, and ends all that the program started.
 
-``python -P -m wattload.loaders.launch PARENT PROGRAM ARGUMENT...``: gdsio and dlio-benchmark read
-nothing from their parent, so they would outlive a killed run. The program may be a script that
-starts others: all of them end with the program, with this process and with its parent.
+``python -P -m wattload.core.launch PARENT GRACE_S PROGRAM ARGUMENT...``: gdsio, dlio-benchmark and
+meters read nothing from their parent, so they would outlive a killed run. The program may be a
+script that starts others: all of them end with the program, with this process and with its parent.
 """
 
 from __future__ import annotations
@@ -19,27 +19,32 @@ NOT_STARTED = 127
 """The exit status for a program that can't be started, as a shell has it."""
 
 
-def with_this_process(command: Sequence[str]) -> list[str]:
+def with_this_process(command: Sequence[str], *, grace_s: float = 0.0) -> list[str]:
     """Return the command line of a program that ends with this process; a path comes first.
 
     Its status is the program's. End it by SIGTERM: after SIGKILL it can't end what the program has
-    started.
+    started. It must be started by a thread that lives on. ``grace_s`` is the time that the program
+    has to end by itself after a SIGTERM.
     """
-    return [sys.executable, "-P", "-m", "wattload.loaders.launch", str(os.getpid()), *command]
+    own = [sys.executable, "-P", "-m", "wattload.core.launch", str(os.getpid()), str(grace_s)]
+    return [*own, *command]
 
 
 def main() -> None:
-    parent, *command = sys.argv[1:]
+    parent, grace_s, *command = sys.argv[1:]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     heeded = {number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded | {signal.SIGCHLD})
     adopt_orphans()
     end_with(int(parent), signal.SIGTERM)
     program = _started(command, before)
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # who reads it sees when the program closes it
     status = None
     while status is None and signal.sigwait(heeded | {signal.SIGCHLD}) == signal.SIGCHLD:
         status = _status_of(program)
-    end_descendants()
+    end_descendants(grace_s=float(grace_s))
     _end_as(_status_of(program) if status is None else status)
 
 

@@ -1,0 +1,246 @@
+"""Any program that prints watts, such as the tool of a meter, or ssh to a host that has a meter."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import shutil
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from threading import Thread
+from typing import IO
+
+from wattload.core.clock import ClockAnchor, anchor
+from wattload.core.errors import PowerDataLostError, PowerError
+from wattload.core.launch import with_this_process
+from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, SourceFacts
+from wattload.core.settings import shown
+from wattload.core.units import KIB, NS_PER_S
+from wattload.power.config import CommandConfig, PowerConfig
+from wattload.power.registry import Meter
+from wattload.power.sources.base import PassiveSource, PowerDevice, single_device
+
+METER = Meter(
+    scope=Scope.NODE,
+    is_companion=True,
+    settings="power.command.run='ssh server wattload power watch nvme0 --csv'",
+    measures="power by any program that prints watts",
+)
+LARGEST_W = {Scope.DRIVE: 200.0, Scope.GPU: 3_000.0, Scope.NODE: 100_000.0}
+FIRST_S, GRACE_S = 15.0, 2.0  # for each of the first lines; to release a meter before the end
+FIRST_READS, SILENT_PERIODS = 3, 3
+TRUSTED_NS = NS_PER_S // 2  # the largest difference from their arrivals of times that are used
+BURST_LINES, BURST_NS, BURSTS = 5, TRUSTED_NS // 10, 3
+"""So many lines within so short a time, between silences of ``TRUSTED_NS``, and so many times in a
+row, come from a buffer. A busy host reads some lines late too, but then the next ones in time."""
+_UNIX_S = 1e9, 1e10  # 2001 to 2286: neither milliseconds nor a decimal comma
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_FORM = "`unix_seconds watts` or `watts`"
+_BUFFERED = "a program that buffers what it writes to a pipe needs stdbuf -oL or --line-buffered"
+_LOG = logging.getLogger(__name__)
+
+
+def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[CommandSource]:
+    """Return the source; raises ``ConfigError`` without a program, or if its drive is not clear."""
+    own = config.command
+    own.check()
+    key = name = own.device or own.arguments[0].rpartition("/")[2]
+    if own.scope == Scope.DRIVE:
+        drive = single_device(devices, own.device, setting="power.command.device")
+        key, name = drive.key, drive.name
+    return [CommandSource(own, key, name, config.period_s)]
+
+
+class CommandSource(PassiveSource):
+    """A program that runs from ``open`` to ``close``, with two threads that read what it prints."""
+
+    def __init__(self, config: CommandConfig, key: str, name: str, period_s: float) -> None:
+        accuracy, window_s, lag_s = config.accuracy.stated, config.window_s, config.lag_s
+        stated = {"scope": config.scope, "accuracy": accuracy}
+        missing = " and ".join(f"power.command.{each}" for each in stated if not stated[each])
+        self._config, self._period_s = config, period_s
+        self._basis = f"; declared, without {missing}" if missing else ""
+        self._process: Popen[bytes] | None = None
+        super().__init__(
+            SourceFacts(
+                name="command",
+                device=key,
+                device_name=name,
+                scope=Scope(config.scope or Scope.NODE),
+                evidence=Evidence.DECLARED if missing else Evidence.MEASURED,
+                # declared_sensor takes a declared delay to be uncertain by all of it (k = 2).
+                sensor=Boxcar(window_s=window_s, lag_s=lag_s) if window_s else Instant(lag_s=lag_s),
+                period_s=period_s,
+                accuracy=accuracy,
+                range_w=config.range_w,
+                meter="" if missing else config.run,
+            )
+        )
+
+    def open(self) -> None:
+        """Start the program and judge its first lines; raises ``PowerError`` with what is wrong."""
+        self._lines = deque[tuple[ClockAnchor, str]]()
+        self._loss, self._words, self._last_s = "", "", 0.0
+        self._columns = self._bursts = self._group_count = self._group_ns = 0
+        self._last_ns = self._start_ns = self._spread_ns = 0
+        self._uses_times = self._was_faulty = self._is_burst = False
+        self._launch(self._config.arguments)
+        try:
+            self._judge()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        self._lines.clear()
+        self._start_ns = time.monotonic_ns()
+
+    def read(self) -> Sequence[Sample]:
+        """Return the readings since the last call; ``PowerDataLostError`` follows the last ones."""
+        loss, now_ns = self._loss, time.monotonic_ns()
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if loss and not lines:
+            self._loss = ""
+            raise PowerDataLostError(loss)
+        if not lines and now_ns - self._last_ns > SILENT_PERIODS * self._facts.period_s * NS_PER_S:
+            return [self._sample(Channel.POWER_W, None, now_ns)]
+        samples = [self._sample_of(*line) for line in lines]
+        return [each for each in samples if each.time_ns >= self._start_ns]
+
+    def close(self) -> None:
+        """End the program and all that it has started; safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.wait()
+            for thread in self._threads:
+                thread.join(GRACE_S)
+
+    def _launch(self, words: Sequence[str]) -> None:
+        for name in (names := _VARIABLE.findall(" ".join(words))):
+            if name not in os.environ:
+                raise PowerError(f"power.command.run has ${name}, which is not set; export {name}=")
+        self._secrets = {f"${name}": os.environ[name] for name in names}
+        program, *rest = (_VARIABLE.sub(lambda at: self._secrets[at[0]], each) for each in words)
+        path = shutil.which(program)
+        if path is None:
+            raise PowerError(self._says("is not an executable program; give its full path"))
+        # The sampler's path of modules is not for a program that may run another Python.
+        command = ["/usr/bin/env", "-u", "PYTHONPATH", "PYTHONUNBUFFERED=1", path, *rest]
+        command = with_this_process(command, grace_s=GRACE_S)
+        self._begun_ns = time.monotonic_ns()
+        process = Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True)
+        errors = Thread(target=self._read_errors, args=[process.stderr], daemon=True)
+        lines = Thread(target=self._read_lines, args=[process.stdout, process, errors], daemon=True)
+        self._process, self._threads = process, (errors, lines)
+        for thread in self._threads:
+            thread.start()
+
+    def _read_lines(self, stream: IO[bytes], process: Popen[bytes], errors: Thread) -> None:
+        pending = b""
+        with stream:
+            while chunk := os.read(stream.fileno(), 64 * KIB):
+                now = anchor()
+                *whole, pending = (pending[-64 * KIB :] + chunk).split(b"\n")
+                texts = [each.decode("utf-8", "replace").strip() for each in whole]
+                lines = [(now, each) for each in texts if each and not each.startswith("#")]
+                if lines and now.monotonic_ns - self._last_ns > TRUSTED_NS:
+                    was_burst, self._is_burst = self._is_burst, False
+                    self._bursts = self._bursts + 1 if was_burst else 0
+                    self._group_count, self._group_ns = 0, now.monotonic_ns
+                    if self._bursts >= BURSTS and not self._uses_times:
+                        self._loss = self._says(f"prints its lines in bursts; {_BUFFERED}")
+                self._group_count += len(lines)
+                self._last_ns = now.monotonic_ns if lines else self._last_ns
+                since_ns = self._last_ns - self._group_ns
+                self._is_burst = self._group_count >= BURST_LINES and since_ns < BURST_NS
+                self._lines.extend(lines)
+        seconds, how = (time.monotonic_ns() - self._begun_ns) / NS_PER_S, "closed its output"
+        with suppress(TimeoutExpired):
+            how = f"exited with status {process.wait(2 * GRACE_S)}"
+            errors.join(GRACE_S)
+        words = f"; its last words: {self._words}" if self._words else ""
+        self._loss = self._says(f"{how} after {seconds:.3g} s{words}")
+
+    def _read_errors(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                masked = self._masked(line.decode("utf-8", "replace").strip())
+                _LOG.info("power.command: %s", masked)
+                self._words = f"{self._words} {masked}"[-400:].strip()
+
+    def _judge(self) -> None:
+        """Decide by the first lines which times are used, and how often readings come."""
+        reads_ns, late_ns = set[int](), list[int]()
+        while len(reads_ns) < FIRST_READS or self._is_burst:
+            if not self._lines and self._loss:
+                raise PowerError(self._loss)
+            if self._bursts and self._is_burst:
+                raise PowerError(self._says(f"prints its lines in bursts; {_BUFFERED}"))
+            if time.monotonic_ns() - max(self._begun_ns, self._last_ns) > FIRST_S * NS_PER_S:
+                raise PowerError(self._says(f"printed nothing in {FIRST_S:.0f} s; {_BUFFERED}"))
+            time.sleep(0.02)
+            while self._lines:
+                now, line = self._lines.popleft()
+                reads_ns.add(now.monotonic_ns)
+                late_ns.append(now.realtime_ns - round(self._reading(line)[0] * NS_PER_S))
+        worst_ns, times = max(map(abs, late_ns)), "stamped on arrival"
+        self._uses_times = self._columns > 1 and worst_ns <= TRUSTED_NS
+        if self._uses_times:
+            self._spread_ns, times = worst_ns, "its own times"
+        elif self._columns > 1:  # how much their delay varies is seen; lag_s states the rest
+            self._spread_ns = max(late_ns) - min(late_ns)
+            times += f": its clock differs from this host's by {worst_ns / NS_PER_S:.1f} s"
+        between_s = (max(reads_ns) - min(reads_ns)) / NS_PER_S / (len(reads_ns) - 1)
+        period_s = max(self._period_s, round(between_s, 2))
+        detail = f"`{self._config.run}`, {times}{self._basis}"
+        self._facts = self._facts.model_copy(update={"period_s": period_s, "detail": detail})
+
+    def _reading(self, line: str) -> tuple[float, float]:
+        """Return the time in a line (UTC in seconds) and its watts; raises ``PowerError``."""
+        numbers: list[float] = []
+        with suppress(ValueError):
+            numbers = [float(word) for word in line.replace(",", " ").split()]
+        self._columns = self._columns or len(numbers)
+        *_, own_s, watts = [_UNIX_S[0], *(numbers or [0.0])]
+        scope, most_w = self._facts.scope, LARGEST_W[self._facts.scope]
+        is_form = len(numbers) == self._columns and len(numbers) in (1, 2)
+        faults = {
+            f"each line must be {_FORM} as the first one is, or begin with #": not is_form,
+            "times must be seconds since 1970 (UTC)": not _UNIX_S[0] <= own_s < _UNIX_S[1],
+            "that is no reading; is the meter connected?": not math.isfinite(watts),
+            "power must not be negative; is the meter connected in reverse?": watts < 0,
+            f"a {scope} draws {most_w:g} W at most; print watts, not milliwatts": watts > most_w,
+            "its time must be after that of the line before": own_s <= self._last_s,
+        }
+        for fault, is_wrong in faults.items():
+            if is_wrong:
+                raise PowerError(self._says(f"printed {shown(self._masked(line))}: {fault}"))
+        self._last_s = own_s if self._columns > 1 else 0.0
+        return own_s, watts
+
+    def _sample_of(self, now: ClockAnchor, line: str) -> Sample:
+        try:
+            own_s, watts = self._reading(line)
+        except PowerError as error:
+            if not self._was_faulty:
+                _LOG.warning("%s", error)
+            self._was_faulty = True
+            return self._sample(Channel.POWER_W, None, now.monotonic_ns)
+        late_ns = now.realtime_ns - round(own_s * NS_PER_S) if self._uses_times else 0
+        time_ns = now.monotonic_ns - max(late_ns, 0)  # no reading is later than its arrival
+        return self._sample(Channel.POWER_W, watts, time_ns, self._spread_ns)
+
+    def _says(self, what: str) -> str:
+        return self._masked(f"power.command: `{self._config.arguments[0]}` {what}")
+
+    def _masked(self, text: str) -> str:
+        """Return a text with the names of the variables instead of their values."""
+        for name, value in sorted(self._secrets.items(), key=lambda each: -len(each[1])):
+            text = text.replace(value, name) if value else text
+        return text
