@@ -73,7 +73,7 @@ def test_a_nodes_meter_is_read_and_shows_what_it_can_not_decide(bmc: FakeBmc) ->
     # 0.1 W steps without noise: about 2 sqrt(2) 0.1 W / sqrt(12)
     limit = "at this resolution a difference under 81\u00a0mW can't be shown in 60 s"
     assert power.endswith(f"; now 374.5 W; {limit}")
-    assert energy.endswith("; 0 J between two readings")
+    assert "; 0 J in " in energy
 
 
 def test_a_meter_that_does_not_answer_is_one_sentence(bmc: FakeBmc) -> None:
@@ -94,7 +94,7 @@ def test_missing_credentials_are_named_and_given_ones_never_shown(
     assert f"{USER_VARIABLE} and {PASSWORD_VARIABLE} must name a user" in refused.detail
 
 
-def test_a_readings_that_get_lost_after_the_start_are_one_sentence(bmc: FakeBmc) -> None:
+def test_readings_that_get_lost_after_the_start_are_one_sentence(bmc: FakeBmc) -> None:
     bmc.answers[SENSOR] = {"Reading": 374.5, "ReadingTime": "2023-11-14T20:00:00Z"}  # too old
     stale = found("redfish", *redfish(bmc))
     assert stale.verdict is Verdict.NO

@@ -15,7 +15,7 @@ from wattload.core.power import Channel, PowerSource, Sample, Scope, SourceFacts
 from wattload.core.power_resolution import least_difference_w
 from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import counting_devices
-from wattload.core.units import Unit
+from wattload.core.units import NS_PER_S, Unit
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import PowerHost
 from wattload.power.registry import meter, meter_names
@@ -102,11 +102,13 @@ def _read(source: PowerSource, seconds: float) -> str:
         for _ in range(READINGS):
             time.sleep(min(facts.period_s, seconds / READINGS))
             samples += source.read()
-    values = [s.value for s in samples if s.channel is facts.figure_channel and s.value is not None]
+    own = [s for s in samples if s.channel is facts.figure_channel and s.value is not None]
+    values = [sample.value for sample in own if sample.value is not None]
     if not values:
         raise PowerError(f"{describe(facts)}; no reading in {seconds:g} s has a value")
     if facts.figure_channel is Channel.ENERGY_J:
-        return f"{describe(facts)}; {values[-1] - values[0]:.4g} J between two readings"
+        passed_s = (own[-1].time_ns - own[0].time_ns) / NS_PER_S
+        return f"{describe(facts)}; {values[-1] - values[0]:.4g} J in {passed_s:.1f} s"
     limit = f"; {limit_text(facts, values)}" if facts.scope is Scope.NODE else ""
     return f"{describe(facts)}; now {values[-1]:g} W{limit}"
 
