@@ -68,11 +68,10 @@ def test_a_meter_of_another_host_is_read_as_the_page_prints(tmp_path: Path) -> N
         done = run(tmp_path, *words[2:], *BRIEF, seconds=300, PATH=paths)
         assert done.returncode in (0, 3), done.stderr
         until(lambda: not running(recipe))
-    (energy,) = (
-        each
-        for each in record_of(tmp_path).power.energy
-        if each.phase == "random_write" and each.chosen
-    )
+    power = record_of(tmp_path).power
+    (source,) = (each.facts for each in power.sources if each.facts and each.used)
+    assert "its own times" in source.detail
+    (energy,) = (each for each in power.energy if each.phase == "random_write" and each.chosen)
     assert (energy.source, energy.evidence, energy.scope) == ("command", "measured", "drive")
     assert energy.mean_w == pytest.approx(WATTS, rel=1e-6)
 
