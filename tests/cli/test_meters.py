@@ -1,7 +1,10 @@
-"""External meters on the command line: doctor reads them, and plan names those of a node."""
+"""External meters on the command line: doctor reads them, watch prints them, plan names them."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +12,13 @@ import pytest
 
 from tests.power.sources.fake_bmc import METRICS, PASSWORD, SENSOR, USER, Certificate, FakeBmc
 from tests.power.sources.qis_mock import QisMock
+from tests.run.running import environment
 from wattload.__main__ import main
 from wattload.cli.findings import Finding, Verdict
 from wattload.cli.meters import limit_text, meter_findings, settings_of
-from wattload.core.power import Evidence, Instant, Scope, SourceFacts
+from wattload.cli.power import CsvLines
+from wattload.core.clock import anchor
+from wattload.core.power import Channel, Counter, Evidence, Instant, Sample, Scope, SourceFacts
 from wattload.power.sources.redfish import PASSWORD_VARIABLE, USER_VARIABLE
 
 Captured = pytest.CaptureFixture[str]
@@ -126,6 +132,89 @@ def test_the_steps_of_a_meter_that_states_none_are_those_of_its_readings() -> No
     assert limit_text(facts(resolution_w=1.0), [600.0, 600.0]) == (
         "at this resolution a difference under 0.81\u00a0W can't be shown in 60 s"
     )
+
+
+def test_csv_is_of_the_one_best_source_and_nothing_else(bmc: FakeBmc, capsys: Captured) -> None:
+    before_s = time.time()
+    words = [*redfish(bmc), "--csv", "--count", "2", "--period", "0.1"]
+    assert main(["power", "watch", *words]) == 0
+    lines = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    assert [watts for _, watts in lines] == ["374.5", "374.5"]
+    assert all(before_s - 0.01 <= float(unix_s) <= time.time() for unix_s, _ in lines)
+
+
+def test_csv_of_a_module_is_its_power(qis: QisMock, capsys: Captured, tmp_path: Path) -> None:
+    words = [*quarch(qis), f"target.path={tmp_path}", "--csv", "--count", "20", "--period", "0.2"]
+    assert main(["power", "watch", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    times_s = [float(line.partition(",")[0]) for line in lines]
+    assert times_s == sorted(set(times_s))
+    assert all(float(line.partition(",")[2]) > 0 for line in lines)
+    assert lines
+    assert qis.state.startswith("Stopped:")
+
+
+def test_csv_of_a_counter_is_the_mean_since_its_last_change() -> None:
+    counter = facts(sensor=Counter(quantum_j=1.0))
+    now = anchor()
+
+    def sample(seconds: float, value: float | None) -> Sample:
+        return Sample(
+            time_ns=now.monotonic_ns + round(seconds * 1e9), spread_ns=0, source="meter",
+            device="pdu", channel=Channel.ENERGY_J, value=value, evidence=Evidence.MEASURED,
+        )  # fmt: skip
+
+    counts = [
+        (0, 900.0),
+        (1, 900.0),
+        (2, 920.0),
+        (3, None),
+        (4, 920.0),
+        (5, 950.0),
+        (6, 5.0),
+        (7, 9.0),
+    ]
+    lines = CsvLines()
+    printed = [line for each in counts for line in lines.of(counter, [sample(*each)])]
+    unix_s = [float(line.partition(",")[0]) - now.realtime_ns / 1e9 for line in printed]
+    assert unix_s == pytest.approx([2, 5, 7], abs=0.5)
+    assert [line.partition(",")[2] for line in printed] == ["10", "10", "4"]
+
+
+def refused(capsys: Captured, *words: str) -> str:
+    assert main(["power", "watch", *words]) == 2
+    return capsys.readouterr().err
+
+
+def test_combinations_that_watch_can_not_print_are_one_sentence(
+    bmc: FakeBmc, capsys: Captured
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["power", "watch", "--csv", "--json"])
+    assert "--json: not allowed with argument --csv" in capsys.readouterr().err
+    both = refused(capsys, "nvme0", *redfish(bmc))
+    assert both.startswith("wattload: give a device or settings, not both, got nvme0 power=redfish")
+    assert "unknown option power=nothing" in refused(capsys, "power=nothing")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_watch_ends_with_its_reader_though_its_next_reading_is_far(
+    bmc: FakeBmc, tmp_path: Path, unbuffered: str
+) -> None:
+    words = ["power", "watch", *redfish(bmc), "--csv", "--period", "60"]
+    watch = subprocess.Popen(
+        [sys.executable, "-m", "wattload", *words],
+        stdout=subprocess.PIPE,
+        env=environment(
+            tmp_path,
+            PYTHONUNBUFFERED=unbuffered,
+            **{USER_VARIABLE: USER, PASSWORD_VARIABLE: PASSWORD},
+        ),
+    )
+    assert watch.stdout is not None
+    assert watch.stdout.readline().endswith(b",374.5\n")
+    watch.stdout.close()
+    assert watch.wait(40) == 0
 
 
 def test_a_plan_names_the_nodes_meter(tmp_path: Path, bmc: FakeBmc, capsys: Captured) -> None:

@@ -324,6 +324,22 @@ def test_watch_ends_when_nobody_reads_it(host: PowerHost, monkeypatch: pytest.Mo
         assert power(host, "watch", "--period", "0.01") == 0
 
 
+def test_csv_is_of_one_device_that_has_readings(
+    host: PowerHost, tmp_path: Path, capsys: Captured
+) -> None:
+    with pytest.raises(ConfigError, match="there is none with readings in watts or joules"):
+        power(host, "watch", "--csv")
+    meter = Meter(ipm=centiwatts(8.31), olec=12345, interval_ms=1, ocp_watts=9)
+    for name in ("nvme0", "nvme1"):
+        store(tmp_path / f"{name}.json", Model(serial=name.upper(), meter=meter))
+    with pytest.raises(ConfigError, match="there is nvme0, nvme1; name one"):
+        power(host, "watch", "--csv")
+    capsys.readouterr()
+    assert power(host, "watch", "nvme1", "--csv", "--count", "2", "--period", "0.01") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.partition(",")[2] for line in lines} == {"8.31"}
+
+
 def test_watch_as_json(host: PowerHost, capsys: Captured) -> None:
     assert power(host, "watch", "--count", "1", "--json") == 0
     line = json.loads(capsys.readouterr().out)

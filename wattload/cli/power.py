@@ -5,16 +5,26 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-from wattload.cli.terminal import has_reader
-from wattload.core.clock import utc_text
+from wattload.cli.terminal import wait_for_reader
+from wattload.core.clock import anchor, utc_text
 from wattload.core.errors import ConfigError, PowerError
-from wattload.core.power import Channel, PowerSource, SourceFacts
+from wattload.core.power import (
+    EVIDENCE_RANK,
+    Bounds,
+    Channel,
+    Integral,
+    PowerSource,
+    Sample,
+    Scope,
+    SourceFacts,
+)
 from wattload.core.units import NS_PER_S, Unit
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import PowerHost
@@ -60,7 +70,14 @@ Reading = tuple[SourceFacts, Values]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     watch = actions.add_parser("watch", help="live power, power state and temperature")
-    watch.add_argument("device", nargs="?", help="a controller, e.g. nvme0 (default: all)")
+    watch.add_argument(
+        "what",
+        nargs="*",
+        metavar="DEVICE | KEY=VALUE",
+        help="a controller, e.g. nvme0 (default: all), or settings, as of calibrate",
+    )
+    formats = watch.add_mutually_exclusive_group()
+    formats.add_argument("--csv", action="store_true", help="print unix_seconds,watts of a device")
     watch.add_argument(
         "--period", type=float, default=1.0, metavar="S", help="seconds between readings"
     )
@@ -99,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE | KEY=VALUE",
         help="a controller, e.g. nvme0, or settings, e.g. target.path=/mnt/nvme power=quarch",
     )
-    for action in (watch, states, change, restore, pulses):
+    for action in (formats, states, change, restore, pulses):
         action.add_argument("--json", action="store_true", help="print JSON, an object per line")
 
 
@@ -107,7 +124,7 @@ def run(arguments: argparse.Namespace, host: PowerHost | None = None) -> int:
     """Run the action on this host; returns the exit status."""
     here = host or PowerHost()
     if arguments.action == "watch":
-        return watch(arguments, here, _names(here, arguments.device))
+        return watch(arguments, here)
     if arguments.action == "states":
         return states(arguments, here, _names(here, arguments.device))
     if arguments.action == "calibrate":
@@ -378,45 +395,84 @@ def _row(state: PowerStateFacts, *, is_current: bool) -> str:
     return f"  PS{state.index:<4}{watts}{latencies}{sleeps}{mark}"
 
 
-def watch(arguments: argparse.Namespace, host: PowerHost, names: Sequence[str]) -> int:
+def watch(arguments: argparse.Namespace, host: PowerHost) -> int:
     """Print the devices' power until interrupted, or until nobody reads it; returns 0.
 
     Raises:
+        ConfigError: a setting is invalid, or ``--csv`` is ambiguous.
         PowerError: there is no power source for the devices.
     """
-    config = PowerConfig(period_s=arguments.period)
+    from wattload.cli.meters import device_in, devices_under, settings_of
+
+    device = device_in(arguments.what)
+    if arguments.what and device is None:
+        settings = settings_of([f"power.period_s={arguments.period}", *arguments.what])
+        config, devices = settings.power, devices_under(host, settings.target)
+    else:
+        config, names = PowerConfig(period_s=arguments.period), _names(host, device)
+        devices = [PowerDevice(key=host.serial_of(n), name=n, is_nvme=True) for n in names]
     config.check()
     if arguments.count is not None and arguments.count < 1:
         raise ConfigError(f"--count must be 1 or more, got {arguments.count}")
-    devices = [PowerDevice(key=host.serial_of(name), name=name, is_nvme=True) for name in names]
     selection = select(devices, config, host=host.name)
     if not selection.sources:
         raise PowerError(f"nothing to watch: {selection.choice}")
-    try:
+    with ExitStack() as stack:
         for source in selection.sources:
+            stack.callback(source.close)
+            stack.callback(source.restore)
+        sources = [_single(selection.sources)] if arguments.csv else selection.sources
+        for source in sources:
             source.start()
         schedule = Schedule(config.period_s, time.monotonic_ns())
         rounds = itertools.count() if arguments.count is None else range(arguments.count)
-        counters = EnergyCounters()
+        counters, csv = EnergyCounters(), CsvLines()
         for _ in rounds:
-            time.sleep(max(0.0, (schedule.due_ns - time.monotonic_ns()) / NS_PER_S))
-            readings = [(source.facts(), _values(source)) for source in selection.sources]
+            if not wait_for_reader(max(0.0, (schedule.due_ns - time.monotonic_ns()) / NS_PER_S)):
+                break
+            samples = [(source.facts(), source.read()) for source in sources]
             # Slow sources have no reading in some rounds.
-            present = [(facts, values) for facts, values in readings if values]
-            for line in _documents(present) if arguments.json else _lines(present, counters):
+            present = [(f, {s.channel: s.value for s in own}) for f, own in samples if own]
+            lines = _documents(present) if arguments.json else _lines(present, counters)
+            for line in csv.of(*samples[0]) if arguments.csv else lines:
                 sys.stdout.write(line + "\n")
             sys.stdout.flush()
-            if not has_reader():
-                break
             schedule.advance(time.monotonic_ns())
-    finally:
-        for source in selection.sources:
-            source.close()
     return 0
 
 
-def _values(source: PowerSource) -> Values:
-    return {sample.channel: sample.value for sample in source.read()}
+def _single(sources: Sequence[PowerSource]) -> PowerSource:
+    """Return the source with the best evidence of the one device, of drives if there are any."""
+    read = [each for each in sources if not isinstance(each.facts().sensor, Bounds | Integral)]
+    of_drives = [each for each in read if each.facts().scope is Scope.DRIVE] or read
+    names = dict.fromkeys(each.facts().device_name for each in of_drives)
+    if len(names) != 1:
+        found = ", ".join(names) or "none with readings in watts or joules"
+        raise ConfigError(f"--csv prints the power of one device, and there is {found}; name one")
+    return min(of_drives, key=lambda each: EVIDENCE_RANK[each.facts().evidence])
+
+
+class CsvLines:
+    """Readings as ``unix_seconds,watts``; of a counter the mean since its last change."""
+
+    def __init__(self) -> None:
+        self._time_ns, self._energy_j = 0, math.inf
+
+    def of(self, facts: SourceFacts, samples: Sequence[Sample]) -> Iterator[str]:
+        now = anchor()
+        for sample in samples:
+            watts = sample.value
+            if sample.channel is not facts.figure_channel or watts is None:
+                continue
+            if sample.channel is Channel.ENERGY_J:
+                rise_j, since_ns = watts - self._energy_j, sample.time_ns - self._time_ns
+                if rise_j:
+                    self._energy_j, self._time_ns = watts, sample.time_ns
+                if rise_j <= 0:  # unchanged, the first one, or the counter has wrapped
+                    continue
+                watts = rise_j * NS_PER_S / since_ns
+            unix_s = (now.realtime_ns + sample.time_ns - now.monotonic_ns) / NS_PER_S
+            yield f"{unix_s:.3f},{watts:.6g}"
 
 
 class EnergyCounters:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import select
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
@@ -95,10 +97,16 @@ def outlive_readers() -> None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
 
 
-def has_reader() -> bool:
-    """Return whether somebody may still read standard output."""
-    output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return output.has_reader if isinstance(output, Output) else True
+def wait_for_reader(seconds: float) -> bool:
+    """Wait; return at once, and false, when nobody reads standard output any more."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    output = getattr(buffer, "raw", buffer)  # there is no buffer with PYTHONUNBUFFERED
+    if not isinstance(output, Output):
+        time.sleep(seconds)
+        return True
+    poll = select.poll()
+    poll.register(output, 0)  # only hang-ups and errors
+    return output.has_reader and not poll.poll(1000 * seconds)
 
 
 def print_lines(heading: str, lines: Sequence[Line]) -> None:
