@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -217,8 +218,14 @@ def test_watch_ends_with_its_reader_though_its_next_reading_is_far(
     assert watch.wait(40) == 0
 
 
-def test_a_plan_names_the_nodes_meter(tmp_path: Path, bmc: FakeBmc, capsys: Captured) -> None:
-    bmc.close()  # nothing is contacted
-    assert main(["plan", "null", f"target.path={tmp_path}", *redfish(bmc)]) == 0
-    (line,) = [row for row in capsys.readouterr().out.splitlines() if row.startswith("meter")]
-    assert "redfish, of the node: its steps are unknown until it is read" in line
+def test_a_plan_says_what_the_nodes_meter_can_not_decide(
+    tmp_path: Path, bmc: FakeBmc, capsys: Captured
+) -> None:
+    def meter_line() -> str:
+        assert main(["plan", "null", f"target.path={tmp_path}", *redfish(bmc)]) == 0
+        (line,) = [row for row in capsys.readouterr().out.splitlines() if row.startswith("meter")]
+        return line
+
+    assert re.search(r"374.5 W; at this resolution a difference under .* in 60 s", meter_line())
+    bmc.close()
+    assert "can't be reached" in meter_line()

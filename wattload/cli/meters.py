@@ -18,7 +18,7 @@ from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, Unit
 from wattload.power.config import PowerConfig
 from wattload.power.control.host import PowerHost
-from wattload.power.registry import meter, meter_names
+from wattload.power.registry import AUTO, meter, meter_names
 from wattload.power.sources.base import PowerDevice, find_sources
 from wattload.power.sources.selection import describe, select
 from wattload.results.quantity import quantity
@@ -26,7 +26,7 @@ from wattload.run.compose import compose, lacks_target
 from wattload.run.config import RunConfig, TargetConfig
 
 READINGS, READ_S, RUN_S = 6, 10.0, 60.0
-"""How often doctor reads a meter, within how long; and the runs whose difference it states."""
+"""How often a meter is read, within how long; and the runs whose difference is stated."""
 
 
 def settings_of(words: Sequence[str]) -> RunConfig:
@@ -76,6 +76,14 @@ def meter_findings(config: RunConfig) -> Iterator[Finding]:
             if name in (config.power.source, *config.power.beside):
                 answer = _answer(name, config)
             yield Finding(f"power={name}", known.measures, *answer)
+
+
+def node_meters(config: RunConfig) -> Iterator[str]:
+    """Read the meters in a run's settings that may be of the node; yield what each can't show."""
+    for name in (config.power.source, *config.power.beside):
+        if name != AUTO and meter(name).scope is Scope.NODE:
+            _, text, _ = _answer(name, config)
+            yield text
 
 
 def _answer(name: str, config: RunConfig) -> Answer:

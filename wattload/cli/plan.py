@@ -22,6 +22,7 @@ from wattload.cli.checkpoint_plan import (
     print_plan,
     settings_in,
 )
+from wattload.cli.meters import node_meters
 from wattload.core.errors import ConfigError, TargetError
 from wattload.core.storage.content import Content
 from wattload.core.storage.guard import Guard
@@ -144,9 +145,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
             print(line("load", _load_text(config)))
         if waits := waits_text(config.power, targets):
             print(line("waits", waits))
-        for name in config.power.node_meters:
-            unread = "its steps are unknown until it is read, as by wattload doctor power=..."
-            print(line("meter", f"{name}, of the node: {unread}"))
+        for text in node_meters(config):
+            print(line("meter", text))
         for target in targets:
             if target.index in drives:
                 print("\n".join(drive_lines(target, drives[target.index], plan)))

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from wattload.power.control.change import Change
     from wattload.power.control.undo import Recovery
 
+PERIOD_S, CSV_PERIOD_S = 1.0, 0.1
+"""Between readings: for people; for a run, whose other readings are as far apart."""
 RUN_ID = "power-set"
 
 _NO_MEASUREMENT = "the drive has no power measurement of its own"
@@ -79,7 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formats = watch.add_mutually_exclusive_group()
     formats.add_argument("--csv", action="store_true", help="print unix_seconds,watts of a device")
     watch.add_argument(
-        "--period", type=float, default=1.0, metavar="S", help="seconds between readings"
+        "--period",
+        type=float,
+        metavar="S",
+        help="seconds between readings (default: 1, and 0.1 with --csv)",
     )
     watch.add_argument("--count", type=int, metavar="N", help="stop after N readings")
     states = actions.add_parser("states", help="the table of power states")
@@ -405,11 +410,12 @@ def watch(arguments: argparse.Namespace, host: PowerHost) -> int:
     from wattload.cli.meters import device_in, devices_under, settings_of
 
     device = device_in(arguments.what)
+    period_s = arguments.period or (CSV_PERIOD_S if arguments.csv else PERIOD_S)
     if arguments.what and device is None:
-        settings = settings_of([f"power.period_s={arguments.period}", *arguments.what])
+        settings = settings_of([f"power.period_s={period_s}", *arguments.what])
         config, devices = settings.power, devices_under(host, settings.target)
     else:
-        config, names = PowerConfig(period_s=arguments.period), _names(host, device)
+        config, names = PowerConfig(period_s=period_s), _names(host, device)
         devices = [PowerDevice(key=host.serial_of(n), name=n, is_nvme=True) for n in names]
     config.check()
     if arguments.count is not None and arguments.count < 1:
