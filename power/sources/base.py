@@ -21,12 +21,16 @@ from wattload.core.power import (
     Evidence,
     PowerSource,
     Sample,
+    Scope,
     SourceFacts,
     WindowEnergy,
 )
 from wattload.power.config import PowerConfig
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.registry import meter_module, meter_names
+
+LARGEST_W = {Scope.DRIVE: 200.0, Scope.GPU: 3_000.0, Scope.NODE: 20_000.0}
+"""More than any such device draws: a greater reading is of something else, or not in watts."""
 
 _ATTRIBUTE_BYTES = 64
 

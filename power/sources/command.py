@@ -23,7 +23,7 @@ from wattload.core.settings import shown
 from wattload.core.units import KIB, NS_PER_S
 from wattload.power.config import CommandConfig, PowerConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PassiveSource, PowerDevice, single_device
+from wattload.power.sources.base import LARGEST_W, PassiveSource, PowerDevice, single_device
 
 METER = Meter(
     scope=Scope.NODE,
@@ -31,7 +31,6 @@ METER = Meter(
     settings="power.command.run='ssh server wattload power watch nvme0 --csv'",
     measures="power by any program that prints watts",
 )
-LARGEST_W = {Scope.DRIVE: 200.0, Scope.GPU: 3_000.0, Scope.NODE: 100_000.0}
 FIRST_S, GRACE_S = 15.0, 2.0  # for each of the first lines; to release a meter before the end
 FIRST_READS, SILENT_PERIODS = 3, 3
 TRUSTED_NS = NS_PER_S // 2  # the largest difference from their arrivals of times that are used
