@@ -6,6 +6,7 @@ It also holds the settings of the meters that need some, each in the field with 
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
 
 HTTPS_PORT = 443
+SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 
 _RAIL = re.compile(r"[^/\s]+/(power|energy|curr)\d+:[^/:]+")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
@@ -513,6 +515,11 @@ class PowerConfig:
     )
 
     @property
+    def service(self) -> str | None:
+        """The socket of the sampler service that reads the meters, ``None`` without one."""
+        return self.sampler_socket or os.environ.get(SOCKET_VARIABLE)
+
+    @property
     def node_meters(self) -> Sequence[str]:
         """The external meters to read that measure a whole node."""
         named = [name for name in (self.source, *self.beside) if name != AUTO]
@@ -545,8 +552,11 @@ class PowerConfig:
         """The drive settings to change, as on the command line; empty if there are none."""
         return " ".join(f"{name}={str(value).lower()}" for name, value in self.settings.items())
 
-    def check(self) -> None:
-        """Raise ``ConfigError`` for invalid values."""
+    def check(self, *, is_client: bool = False) -> None:
+        """Raise ``ConfigError`` for invalid values.
+
+        The settings of external meters are those of the service for its client (``is_client``).
+        """
         check_settings(self, "power")
         self._check_caps()
         self._check_idle_after()
@@ -554,7 +564,7 @@ class PowerConfig:
             raise ConfigError("power=declared needs a profile, e.g. power/profile=micron_6550_ion")
         if self.profile is not None:
             self.profile.check()
-        self._check_meters()
+        self._check_meters(is_client=is_client)
 
     def _check_idle_after(self) -> None:
         """Refuse an idle time that the rest takes up, as it leaves no idle baseline."""
@@ -565,11 +575,12 @@ class PowerConfig:
             f"so no idle baseline remains; set at least {2 * self.rest_max_s:g}, or 0 for none"
         )
 
-    def _check_meters(self) -> None:
+    def _check_meters(self, *, is_client: bool) -> None:
         """Check the settings of the meters that are read; power=auto may read hwmon."""
         self._check_beside()
         for name in dict.fromkeys((self.source, *self.beside, "hwmon")):
-            if (own := getattr(self, name, None)) is not None:
+            own = getattr(self, name, None)
+            if own is not None and not (is_client and meter(name).settings):
                 own.check()
 
     def _check_beside(self) -> None:

@@ -22,6 +22,7 @@ import wattload
 from wattload.core import interrupts
 from wattload.core.errors import DataError, PowerError, PowerPermissionError
 from wattload.core.files import open_folder
+from wattload.power.config import SOCKET_VARIABLE
 from wattload.power.control.journal import default_state_folder
 from wattload.power.sampler.protocol import (
     ANSWER_TIMEOUT_S,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from wattload.power.config import PowerConfig
 
 PROGRAM = (sys.executable, "-P", "-m", "wattload.power.sampler")
-SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
 LOG_NAME = "sampler.log"
 
 _END_TIMEOUT_S = 10.0

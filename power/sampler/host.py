@@ -41,9 +41,13 @@ class SamplerHost(PowerHost):
 
 
 def power_config(
-    request: Mapping[str, Any], devices: Sequence[str], host: SamplerHost
+    request: Mapping[str, Any],
+    devices: Sequence[str],
+    host: SamplerHost,
+    *,
+    is_client: bool = False,
 ) -> PowerConfig:
-    """Return the configuration in a request if this sampler grants it.
+    """Return the configuration in a request if this sampler, or client of one, grants it.
 
     Raises:
         ConfigError: a setting is invalid.
@@ -53,7 +57,12 @@ def power_config(
     if host.is_service:
         _check_devices(devices, host)
         config = _granted(config, host)
-    config.check()
+    try:
+        config.check(is_client=is_client)
+    except ConfigError as error:
+        if not host.is_service:
+            raise
+        raise ConfigError(f"in the settings of the sampler service: {error}") from error
     return config
 
 

@@ -100,7 +100,7 @@ class Relay:
         """Open the trace that is to be replayed, if any; return its facts."""
         if replay.NAME not in (request["source"], *request["beside"]):
             return {}
-        config = power_config(request, names, self._host)
+        config = power_config(request, names, self._host, is_client=True)
         devices = [
             PowerDevice(
                 key=self._host.serial_of(name),

@@ -79,8 +79,11 @@ def meter_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def node_meters(config: RunConfig) -> Iterator[str]:
-    """Read the meters in a run's settings that may be of the node; yield what each can't show."""
-    for name in (config.power.source, *config.power.beside):
+    """Read the meters in a run's settings that may be of the node; yield what each can't show.
+
+    Those of a sampler service are left to it.
+    """
+    for name in () if config.power.service else (config.power.source, *config.power.beside):
         if name != AUTO and meter(name).scope is Scope.NODE:
             _, text, _ = _answer(name, config)
             yield text

@@ -234,7 +234,7 @@ class RunConfig:
         _require_one_line("runs", self.runs)
         self.workload.check(self.scale.name)
         self.loader.check()
-        self.power.check()
+        self.power.check(is_client=self.power.service is not None)
         self.load.check()
         self.sweep.check()
         check_settings(self.accelerator, "accelerator")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from wattload.power.config import IDLE_DEFAULT_S, PowerConfig
 from wattload.power.control.calibrations import SessionCalibrations
 from wattload.power.control.undo import recover_changes
 from wattload.power.energy.calibration import calibrate
-from wattload.power.sampler.client import SOCKET_VARIABLE, SamplerClient
+from wattload.power.sampler.client import SamplerClient
 from wattload.power.sampler.protocol import ControllerReading, FinishReply, OpenReply
 from wattload.power.sampler.samples import (
     LatestReadings,
@@ -57,13 +56,13 @@ class Sampling:
     """The sampler of this host, for all runs of this process, one after the other.
 
     ``calibrations`` are those of the meters that these runs use.
-    The process starts a sampler, which ends with it. If ``service`` or ``WATTLOAD_SAMPLER_SOCKET``
-    names the socket of a sampler service, that reads and sets the drives.
+    The process starts a sampler, which ends with it. If ``service`` names the
+    socket of a sampler service, that reads and sets the drives.
     """
 
     def __init__(self, runs: Path, service: str | None) -> None:
         self._runs = runs
-        self._service = service or os.environ.get(SOCKET_VARIABLE)
+        self._service = service
         self._client: SamplerClient | None = None
         self.note: Callable[[str], None] = partial(print, file=sys.stderr)
         """Shows a line about this host."""

@@ -373,7 +373,7 @@ def start_process(config: RunConfig, reporter: Reporter) -> Iterator[ProcessCont
     failure: Exception | None = None
     if _is_host_leader(config):
         try:
-            sampling = Sampling.begin(runs, config.power.sampler_socket)
+            sampling = Sampling.begin(runs, config.power.service)
         except Exception as error:  # the other ranks wait in MPI_Init for this one
             failure = error
 
