@@ -22,7 +22,7 @@ from wattload.core.installation import install_command
 from wattload.core.power import Boxcar, Evidence, Instant, PowerSource, Scope, SourceFacts
 from wattload.power.config import PowerConfig, ScpiConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import PolledSource, PowerDevice, single_device
+from wattload.power.sources.base import LARGEST_W, PolledSource, PowerDevice, single_device
 
 if TYPE_CHECKING:
     from pyvisa.resources import MessageBasedResource
@@ -39,7 +39,13 @@ PERIOD_S = 0.05
 TIMEOUT_S = 2.0
 NO_DATA_S = 5.0
 """How long an instrument may have no data until its first reading."""
+NOISE_W = 0.1
+"""Readings may be so far below zero where nothing is drawn; beyond it power flows back."""
 ANSWER_MAX_BYTES = 512
+_NOTHING_LISTENS = (
+    "nothing listens there; enable LAN control on the instrument, and check the resource (Rigol: "
+    "port 5555, Keysight: port 5025, Yokogawa: TCPIP::HOST::INSTR)"
+)
 RESOURCES = "TCPIP::HOST::INSTR, TCPIP::HOST::PORT::SOCKET or ASRL/dev/ttyUSB0::INSTR"
 _OPENED = (("TCPIP", "INSTR"), ("TCPIP", "SOCKET"), ("ASRL", "INSTR"))
 _NOT_A_NUMBER, _INFINITY = 9.91e37, 9.9e37
@@ -53,21 +59,21 @@ class Profile:
     """How a model is asked for watts; ``{channel}`` stands for its input or output.
 
     ``identity`` is a pattern in its answer to ``*IDN?``. ``set_up`` never changes a range or an
-    output. ``is_tested`` is true after a test on such an instrument.
+    output. None was tested on such an instrument.
     """
 
     identity: str
     query: str
     set_up: tuple[str, ...] = ()
     error_query: str = "SYST:ERR?"
-    is_tested: bool = False
 
 
 PROFILES = {
     # IM WT310E-17EN, Communication Interface User's Manual: groups NUMeric and STATus.
     # The set-up selects what is sent, not what is measured or displayed. It stays afterwards.
+    # A WT310 answers *IDN? with YOKOGAWA,WT310,SERIAL,F1.03; the others put their models there.
     "yokogawa_wt300": Profile(
-        identity=r"YOKOGAWA,WT3(10|32|33)",
+        identity=r"YOKOGAWA,WT3(10|30|32|33)(E|EH|HC)?,",
         set_up=(":NUMERIC:FORMAT ASCII", ":NUMERIC:NORMAL:ITEM1 P,{channel}"),
         query=":NUMERIC:NORMAL:VALUE? 1",
         error_query=":STATUS:ERROR?",
@@ -156,7 +162,6 @@ class ScpiSource(PolledSource):
             device = single_device(devices, config.device, setting="power.scpi.device")
             key, name = device.key, device.name
         window_s, lag_s, accuracy = config.window_s, config.lag_s, config.accuracy.stated
-        tested = "" if self._profile.is_tested else "not "
         stated = "no accuracy is stated" if accuracy is None else f"±({accuracy.text})"
         super().__init__(
             SourceFacts(
@@ -170,7 +175,7 @@ class ScpiSource(PolledSource):
                 accuracy=accuracy,
                 range_w=config.range_w,
                 detail=f"power by {self._filled(self._profile.query)}; profile {config.profile} "
-                f"{tested}tested on hardware; {stated}",
+                f"not tested on hardware; {stated}",
                 meter=config.resource,
             )
         )
@@ -181,6 +186,8 @@ class ScpiSource(PolledSource):
         try:
             while (watts := self._watts()) is None and time.monotonic() < deadline_s:
                 time.sleep(self._facts.period_s)
+            time.sleep(self._facts.period_s)
+            self._watts()  # It fails if there was more than one line in answer to the first query.
         except PowerError as error:
             complaint = ""
             with suppress(PowerError):
@@ -188,23 +195,30 @@ class ScpiSource(PolledSource):
             raise PowerError(f"{error}{complaint}") from error
         if watts is None:
             raise PowerError(f"{self._resource} has no data; start its measurement")
-        if math.isinf(watts):
-            raise PowerError(f"{self._resource} is beyond its range; choose a larger one on it")
-        if watts < 0 and self._facts.scope is Scope.DRIVE:
-            raise PowerError(
-                f"{self._resource} reads {watts:g} W, but no drive supplies power: its leads are "
-                "reversed; swap them"
-            )
+        if (fault := self._fault(watts)) and not -NOISE_W <= watts < 0:
+            raise PowerError(f"{self._resource} {fault}")
         return self._facts
 
     def _query(self) -> float | None:
         try:
             if self._instrument is None:
                 self._connect()
-            return self._watts()
+            watts = self._watts()
         except PowerError:
             self._release()
             raise
+        return None if watts is None or self._fault(watts) else watts
+
+    def _fault(self, watts: float) -> str:
+        """Return why a reading is none of what is measured; empty if it is one."""
+        scope, most_w = self._facts.scope, LARGEST_W[self._facts.scope]
+        if math.isinf(watts):
+            return "is beyond its range; choose a larger one on it"
+        if watts < 0:
+            return f"reads {watts:g} W, but no {scope} supplies power: swap its leads"
+        if watts > most_w:
+            return f"reads {watts:g} W, but a {scope} draws {most_w:g} W at most"
+        return ""
 
     def _release(self) -> None:
         instrument, self._instrument = self._instrument, None
@@ -254,16 +268,32 @@ class ScpiSource(PolledSource):
         """Return the answer to a query, nothing for a command; raises ``PowerError``."""
         instrument, text = cast("MessageBasedResource", self._instrument), self._filled(text)
         try:
-            instrument.write(text)
             if "?" not in text:
+                instrument.write(text)
                 return ""
+            self._check_silence(instrument)
+            instrument.write(text)
             answer = instrument.read_bytes(ANSWER_MAX_BYTES, break_on_termchar=True)
         except Exception as error:  # each transport raises its own, some only Exception
             raise PowerError(f"{self._resource}: {text} failed: {_reason(error)}") from error
         return answer.decode("ascii", "replace").strip()
 
+    def _check_silence(self, instrument: MessageBasedResource) -> None:
+        """Raise ``PowerError`` if there is more to read; each query by VXI-11 clears it."""
+        from pyvisa.errors import VisaIOError
+
+        if self._host and not self._resource.upper().endswith("::SOCKET"):
+            return
+        instrument.timeout = 0
+        with suppress(VisaIOError):
+            instrument.read_bytes(1)
+            raise PowerError("more than one line came in answer to the query before")
+        instrument.timeout = round(TIMEOUT_S * 1000)
+
 
 def _reason(error: Exception) -> str:
     if _TIMED_OUT in str(error):
         return f"no answer within {TIMEOUT_S:g} s"
+    if isinstance(error, ConnectionRefusedError):
+        return _NOTHING_LISTENS
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

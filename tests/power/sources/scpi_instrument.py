@@ -49,7 +49,8 @@ class Instrument:
         text = self._text(command, state)
         if text and state["garbage"] and command == VALUE:
             return b"\xff\x00\xfe\x80\n", 0.0, 0.0
-        return (f"{text}\n".encode() if text else b""), late_s, state["pause_s"]
+        lines = f"{text}\n" * state["line_count"] if text else ""
+        return lines.encode(), late_s, state["pause_s"]
 
     def _text(self, command: str, state: dict[str, Any]) -> str:
         if command == "*IDN?":
@@ -163,7 +164,7 @@ class Running:
 
 STATE: dict[str, Any] = {
     "identity": WT310E, "watts": "12.500E+00", "late_s": 0.0, "late_all_s": 0.0, "pause_s": 0.0,
-    "garbage": False, "hangs_up": False, "queries": {},
+    "garbage": False, "hangs_up": False, "queries": {}, "line_count": 1,
 }  # fmt: skip
 
 

@@ -183,6 +183,7 @@ def test_set_up_selects_the_element_and_changes_nothing_else(instrument: Running
         ":STATUS:ERROR?",
         VALUE,
         VALUE,
+        VALUE,
     ]
 
 
@@ -235,9 +236,18 @@ def test_another_instrument_is_refused_with_its_identity(instrument: Running, pr
     assert f"answers *IDN? with {WT310E!r}, which does not match" in refusal
 
 
-def test_larger_model_of_the_same_maker_is_another_instrument(instrument: Running) -> None:
-    instrument.set(identity="YOKOGAWA,WT3001E,C3,F1")
-    assert "does not match YOKOGAWA,WT3(10|32|33)" in refusal_of(instrument.resource)
+@pytest.mark.parametrize("model", ["WT310", "WT310E", "WT310EH", "WT310HC", "WT332E", "WT333E"])
+def test_profile_of_yokogawa_fits_all_models_of_the_series(instrument: Running, model: str) -> None:
+    instrument.set(identity=f"YOKOGAWA,{model},C2PH13047V,F1.03")
+    source = source_of(instrument.resource)
+    source.open()
+    source.close()
+
+
+@pytest.mark.parametrize("model", ["WT3001E", "WT3300X", "WT500"])
+def test_other_models_of_the_same_maker_are_refused(instrument: Running, model: str) -> None:
+    instrument.set(identity=f"YOKOGAWA,{model},C3,F1")
+    assert "does not match YOKOGAWA,WT3" in refusal_of(instrument.resource)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +287,9 @@ def test_anything_else_is_quoted(answer: str) -> None:
         ({"watts": "9.91E+37"}, "has no data; start its measurement"),
         ({"watts": "INF"}, "is beyond its range; choose a larger one on it"),
         ({"watts": "-9.9E+37"}, "is beyond its range; choose a larger one on it"),
-        ({"watts": "-3.5"}, "reads -3.5 W, but no drive supplies power: its leads are reversed"),
+        ({"watts": "-3.5"}, "reads -3.5 W, but no drive supplies power: swap its leads"),
+        ({"watts": "5E+9"}, "reads 5e+09 W, but a drive draws 200 W at most"),
+        ({"line_count": 2}, "more than one line came in answer to the query before"),
         ({"watts": "12.5,230.1"}, "answers '12.5,230.1', which is not one number in watts"),
         ({"late_s": 2.0}, f"{VALUE} failed: no answer within 1 s"),
         ({"hangs_up": True}, "*IDN? failed: no answer within 1 s"),
@@ -299,11 +311,36 @@ def test_error_of_the_instrument_explains_why_there_is_no_answer(instrument: Run
     )
 
 
-def test_node_may_feed_power_back(instrument: Running) -> None:
+@pytest.mark.parametrize(("scope", "most_w"), [("node", 20000), ("gpu", 3000)])
+def test_no_scope_supplies_power_or_draws_more_than_is_plausible(
+    instrument: Running, scope: str, most_w: int
+) -> None:
     instrument.set(watts="-3.5")
-    source = source_of(instrument.resource, scope="node")
+    assert f"no {scope} supplies power" in refusal_of(instrument.resource, scope=scope)
+    instrument.set(watts=str(most_w + 1))
+    assert f"draws {most_w} W at most" in refusal_of(instrument.resource, scope=scope)
+
+
+def test_noise_around_zero_is_no_reversal_and_no_reading(instrument: Running) -> None:
+    instrument.set(watts="-0.01")
+    source = source_of(instrument.resource)
     source.open()
-    assert [sample.value for sample in source.read()] == [-3.5]
+    assert [sample.value for sample in source.read()] == [None]
+    source.close()
+
+
+@pytest.mark.parametrize("kind", ["socket", "serial"])
+def test_further_line_is_never_the_answer_to_the_next_query(
+    instruments: dict[str, Running], kind: str
+) -> None:
+    instrument = instruments[kind]
+    source = source_of(instrument.resource)
+    source.open()
+    instrument.set(watts="99.5", line_count=2)
+    source.read()
+    time.sleep(0.5)  # As between two queries: the next line has arrived.
+    instrument.set(watts="7.25", line_count=1)
+    assert next_value(source) == 7.25
     source.close()
 
 
@@ -321,8 +358,8 @@ def test_data_that_comes_a_moment_later_is_waited_for(
     source.close()
 
 
-@pytest.mark.parametrize("answer", ["NAN", "9.91E+37", "INF", "9.9E+37", "-9.9E+37"])
-def test_no_data_and_overflow_are_gaps(instrument: Running, answer: str) -> None:
+@pytest.mark.parametrize("answer", ["NAN", "9.91E+37", "INF", "-9.9E+37", "-3.5", "5E+9"])
+def test_no_data_and_what_no_drive_draws_are_gaps(instrument: Running, answer: str) -> None:
     source = source_of(instrument.resource)
     source.open()
     instrument.set(watts=answer)
@@ -389,8 +426,8 @@ def test_invalid_resources_are_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("resource", "sentence"),
     [
-        ("TCPIP::127.0.0.1::1::SOCKET", "*IDN? failed: Connection refused"),
-        ("TCPIP::127.0.0.1,1::INSTR", "can't be opened: Connection refused"),
+        ("TCPIP::127.0.0.1::1::SOCKET", "*IDN? failed: nothing listens there; enable LAN"),
+        ("TCPIP::127.0.0.1,1::INSTR", "can't be opened: nothing listens there; enable LAN"),
         ("TCPIP::meter.invalid::5025::SOCKET", "can't be opened: "),
         ("TCPIP::meter.invalid::INSTR", "can't be opened: "),
         ("ASRL/dev/no-such-line::INSTR", "No such file or directory"),
