@@ -17,6 +17,7 @@ from wattload.core.errors import ConfigError
 from wattload.core.power import Accuracy, Scope
 from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
+from wattload.power.scpi_profiles import PROFILES
 
 HTTPS_PORT = 443
 SOCKET_VARIABLE = "WATTLOAD_SAMPLER_SOCKET"
@@ -37,7 +38,6 @@ _MODULE = re.compile(r"[A-Za-z]+::?[A-Za-z0-9._-]+")
 START, MONOTONIC, WALL = "start", "monotonic", "wall"
 ALIGNMENTS = (START, MONOTONIC, WALL)
 CUSTOM = "custom"
-SCPI_PROFILES = (CUSTOM, "keysight_n6700", "rigol_dp800", "yokogawa_wt300")
 LAST_POWER_STATE = 31
 """NVMe Base: Identify Controller holds descriptors of states 0 to 31."""
 POWER_CAPS = ("power.state", "power.dssd_watts", "power.limit_w")
@@ -291,7 +291,9 @@ class SnmpConfig(MeterConfig):
     """
 
     outlets: list[str] = setting(
-        list, "Address of the PDU and number of the outlet, such as [pdu-a.example/7,10.0.0.2/7]."
+        list,
+        "Address of the PDU and number of the outlet, such as [pdu-a.example/7,10.0.0.2/7]; a "
+        "whole unit of APC rPDU2 is outlet 0.",
     )
     version: str = setting("2c", "Version of the protocol.", choices=("1", "2c", "3"))
     authentication: str = setting(
@@ -329,7 +331,10 @@ class ScpiConfig(PlacedMeterConfig):
         "ASRL/dev/ttyUSB0::INSTR.",
     )
     profile: str = setting(
-        CUSTOM, "Model of the instrument; custom takes query and identity.", choices=SCPI_PROFILES
+        CUSTOM,
+        "Model of the instrument, yokogawa_wt300 for WT310(E) to WT333(E); custom takes query and "
+        "identity.",
+        choices=(CUSTOM, *PROFILES),
     )
     query: str = setting("", "With profile=custom: the query that answers with watts.")
     identity: str = setting(
@@ -345,10 +350,21 @@ class ScpiConfig(PlacedMeterConfig):
                 "power=scpi needs an instrument: set power.scpi.resource= to its VISA resource, "
                 "such as TCPIP::192.0.2.5::INSTR"
             )
+        if "::" not in self.resource and not self.resource.upper().startswith("ASRL"):
+            kind = "ASRL" if self.resource.startswith("/") else "TCPIP::"
+            raise ConfigError(
+                f"power.scpi.resource must be a VISA resource, got {shown(self.resource)}; write "
+                f"{kind}{self.resource}::INSTR"
+            )
+        if self.profile != CUSTOM and (self.query or self.identity):
+            raise ConfigError(
+                "power.scpi.query and power.scpi.identity need power.scpi.profile=custom, got "
+                f"{self.profile}, which has its own; leave out one or the other"
+            )
         if self.profile == CUSTOM and not (self.query and self.identity):
             raise ConfigError(
                 "power.scpi.profile=custom needs power.scpi.query= and power.scpi.identity=; or "
-                f"set power.scpi.profile= to one of {', '.join(SCPI_PROFILES[1:])}"
+                f"set power.scpi.profile= to one of {', '.join(PROFILES)}"
             )
         if self.scope is None:
             raise ConfigError(

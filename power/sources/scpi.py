@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -22,6 +21,7 @@ from wattload.core.installation import install_command
 from wattload.core.power import Boxcar, Evidence, Instant, PowerSource, Scope, SourceFacts
 from wattload.power.config import PowerConfig, ScpiConfig
 from wattload.power.registry import Meter
+from wattload.power.scpi_profiles import PROFILES, Profile
 from wattload.power.sources.base import LARGEST_W, PolledSource, PowerDevice, single_device
 
 if TYPE_CHECKING:
@@ -52,39 +52,6 @@ _NOT_A_NUMBER, _INFINITY = 9.91e37, 9.9e37
 _READING = re.compile(r"([+-]?(?:\d+\.?\d*(?:E[+-]?\d+)?|NAN|INF))\s*W?", re.IGNORECASE | re.ASCII)
 _TIMED_OUT = "-1073807339"
 """``VI_ERROR_TMO`` (VPP-4.3), which some errors have as their text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """How a model is asked for watts; ``{channel}`` stands for its input or output.
-
-    ``identity`` is a pattern in its answer to ``*IDN?``. ``set_up`` never changes a range or an
-    output. None was tested on such an instrument.
-    """
-
-    identity: str
-    query: str
-    set_up: tuple[str, ...] = ()
-    error_query: str = "SYST:ERR?"
-
-
-PROFILES = {
-    # IM WT310E-17EN, Communication Interface User's Manual: groups NUMeric and STATus.
-    # The set-up selects what is sent, not what is measured or displayed. It stays afterwards.
-    # A WT310 answers *IDN? with YOKOGAWA,WT310,SERIAL,F1.03; the others put their models there.
-    "yokogawa_wt300": Profile(
-        identity=r"YOKOGAWA,WT3(10|30|32|33)(E|EH|HC)?,",
-        set_up=(":NUMERIC:FORMAT ASCII", ":NUMERIC:NORMAL:ITEM1 P,{channel}"),
-        query=":NUMERIC:NORMAL:VALUE? 1",
-        error_query=":STATUS:ERROR?",
-    ),
-    # N6705C User's Guide, page 217. Only modules that measure voltage and current at once have it.
-    "keysight_n6700": Profile(
-        identity=r"(Agilent|Keysight) Technologies,N670[0125]", query="MEAS:POW? (@{channel})"
-    ),
-    # DP800 Programming Guide, page 2-35.
-    "rigol_dp800": Profile(identity=r"RIGOL TECHNOLOGIES,DP8\d\d", query=":MEAS:POWE? CH{channel}"),
-}
 
 
 def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[PowerSource]:

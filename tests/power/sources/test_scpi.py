@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -22,11 +23,12 @@ from tests.run.running import run_here
 from tests.run.test_replay_run import record_of
 from wattload.core.errors import ConfigError, MissingExtraError, PowerError
 from wattload.core.power import Accuracy, Boxcar, Evidence, Instant, PowerSource, Scope
-from wattload.power.config import SCPI_PROFILES, AccuracyConfig, PowerConfig, ScpiConfig
+from wattload.power.config import AccuracyConfig, PowerConfig, ScpiConfig
 from wattload.power.registry import meter
+from wattload.power.scpi_profiles import PROFILES
 from wattload.power.sources import scpi
 from wattload.power.sources.base import PowerDevice, find_sources
-from wattload.power.sources.scpi import PROFILES, find, parse_watts
+from wattload.power.sources.scpi import find, parse_watts
 
 DRIVE = PowerDevice(key="SERIAL1", name="nvme0", is_nvme=True)
 OTHER = PowerDevice(key="SERIAL2", name="nvme1", is_nvme=True)
@@ -213,8 +215,20 @@ def test_profile_asks_its_model_for_the_power_of_a_channel(
     source.close()
 
 
-def test_every_profile_of_the_settings_exists() -> None:
-    assert sorted(["custom", *PROFILES]) == sorted(SCPI_PROFILES)
+@pytest.mark.parametrize(
+    ("resource", "settings", "sentence"),
+    [
+        ("192.0.2.5", {}, "got '192.0.2.5'; write TCPIP::192.0.2.5::INSTR"),
+        ("/dev/ttyUSB0", {}, "write ASRL/dev/ttyUSB0::INSTR"),
+        ("ASRL1", {"query": "P?"}, "got yokogawa_wt300, which has its own"),
+        ("ASRL1", {"identity": "WT"}, "identity need power.scpi.profile=custom"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_sentence(
+    resource: str, settings: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        config_of(resource, **settings)
 
 
 def test_query_of_ones_own_is_asked_of_the_instrument_with_that_identity(
@@ -236,7 +250,7 @@ def test_another_instrument_is_refused_with_its_identity(instrument: Running, pr
     assert f"answers *IDN? with {WT310E!r}, which does not match" in refusal
 
 
-@pytest.mark.parametrize("model", ["WT310", "WT310E", "WT310EH", "WT310HC", "WT332E", "WT333E"])
+@pytest.mark.parametrize("model", ["WT310", "WT310E", "WT310EH", "WT310HC", "WT332E-C2", "WT333E"])
 def test_profile_of_yokogawa_fits_all_models_of_the_series(instrument: Running, model: str) -> None:
     instrument.set(identity=f"YOKOGAWA,{model},C2PH13047V,F1.03")
     source = source_of(instrument.resource)
@@ -412,7 +426,7 @@ def test_run_goes_on_after_a_hang_up_and_after_the_instrument_was_replaced(
 
 def test_invalid_resources_are_one_sentence() -> None:
     for resource, sentence in {
-        "nonsense": r"must be TCPIP::HOST::INSTR, .*: Could not parse nonsense: unknown interface",
+        "nonsense::1": r"must be TCPIP::HOST::INSTR, .*: Could not parse nonsense::1: unknown int",
         "TCPIP::": "Could not parse 'TCPIP::'.*host_address part is mandatory",
         "GPIB0::3::INSTR": "got 'GPIB0::3::INSTR', which needs other drivers; power=command can",
         "USB0::0xB21::0x25::C3::INSTR": "which needs other drivers",
