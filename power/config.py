@@ -314,10 +314,6 @@ class SnmpConfig(MeterConfig):
                     "each entry of power.snmp.outlets must be ADDRESS/OUTLET, such as "
                     f"pdu.example/7 or pdu.example:1161/7, got {shown(outlet)}"
                 )
-        if len(set(self.outlets)) < len(self.outlets):
-            raise ConfigError(
-                f"power.snmp.outlets must list each outlet once, got {', '.join(self.outlets)}"
-            )
         self._check_meter("power.snmp")
 
 

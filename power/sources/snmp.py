@@ -33,6 +33,8 @@ AUTHENTICATION_VARIABLE = "WATTLOAD_SNMP_AUTHENTICATION"
 PRIVACY_VARIABLE = "WATTLOAD_SNMP_PRIVACY"
 """The community (``public`` if not set), and the user and passphrases of version 3, come from the
 environment of the reading process. Version 3 does without a passphrase that is not set."""
+PASSPHRASE_MIN_CHARACTERS = 8
+"""RFC 3414, 11.2."""
 
 PORT = 161
 PERIOD_S = 1.0
@@ -43,10 +45,16 @@ _PROTOCOLS = {
     "sha512": "AUTH_HMAC384_SHA512",
     "des": "PRIV_CBC56_DES", "aes": "PRIV_CFB128_AES", "aes256": "PRIV_CFB256_AES_BLUMENTHAL",
 }  # fmt: skip
-_SECRETS = (
-    COMMUNITY_VARIABLE,
-    f"{USER_VARIABLE}, {AUTHENTICATION_VARIABLE}, {PRIVACY_VARIABLE} (at least 8 characters each)",
-)
+_PROBLEMS = {
+    "RequestTimedOut": "no answer from {address} within {limit_s:g} s: check address, UDP port, "
+    "power.snmp.version and {secret}, as a PDU may leave a wrong one without answer",
+    "UnknownUserName": f"the user is unknown to the PDU ({USER_VARIABLE})",
+    "WrongDigest": "the authentication passphrase or protocol is wrong "
+    f"({AUTHENTICATION_VARIABLE}, power.snmp.authentication)",
+    "authorizationError": "the user may not read it, or only with a passphrase that is not set "
+    f"({USER_VARIABLE}, {AUTHENTICATION_VARIABLE}, {PRIVACY_VARIABLE})",
+}
+"""The sentences on errors: classes of pysnmp, and an error-status (RFC 3416)."""
 _SYS_OBJECT_ID = "1.3.6.1.2.1.1.2.0"
 RARITAN = "1.3.6.1.4.1.13742.6"
 APC = "1.3.6.1.4.1.318.1.3.4.6"
@@ -127,6 +135,14 @@ class SnmpSource(PolledSource):
 
         self._runner, self._engine = asyncio.Runner(), self._api.SnmpEngine()
         self._outlets = self._run(self._find, self._config.outlets)
+        seen: dict[object, Outlet] = {}
+        for outlet in self._outlets:
+            place = outlet.target.transport_address, outlet.oids["power"]
+            if (other := seen.setdefault(place, outlet)) is not outlet:
+                raise PowerError(
+                    f"power.snmp.outlets has {other.text} and {outlet.text}, which are the same "
+                    "outlet; list it once"
+                )
         if self._query() is None:
             raise PowerError(f"{self._facts.device} gives 0 W; check power.snmp.outlets")
         step_w = sum(outlet.step_w for outlet in self._outlets)
@@ -152,13 +168,17 @@ class SnmpSource(PolledSource):
     async def _find(self, text: str) -> Outlet:
         """Select the profile of an outlet's PDU, and find which objects the outlet has."""
         unit, _, number = text.rpartition("/")[2].rpartition(".")
+        place = urlsplit(f"//{text}")
         try:
-            place = urlsplit(f"//{text}")
             target = await self._api.UdpTransportTarget.create(
                 (place.hostname or "", place.port or PORT), timeout=TIMEOUT_S, retries=RETRIES
             )
-        except (ValueError, *self._errors) as error:
-            raise PowerError(f"{text}: the address is no IPv4 host with a UDP port") from error
+        except ValueError as error:
+            raise PowerError(f"{text}: the UDP port must be 1 to 65535") from error
+        except self._errors as error:
+            raise PowerError(
+                f"{text}: {place.hostname or 'no name'} can't be resolved to an IPv4 address"
+            ) from error
         (kind,) = await self._get(text, target, _SYS_OBJECT_ID)
         profile = PROFILES.get(str(kind), {})
         if not profile or (profile is PROFILES[APC] and int(number)):
@@ -195,20 +215,25 @@ class SnmpSource(PolledSource):
 
     async def _get(self, text: str, target: object, *oids: str) -> list[int | str | None]:
         """Return the values of objects, ``None`` for those that the agent does not have."""
-        api, version = self._api, self._config.version
+        api, login = self._api, self._login()
         asked = [api.ObjectType(api.ObjectIdentity(oid)) for oid in oids]
         try:
             failure, status, _, answers = await api.get_cmd(
-                self._engine, self._login(), target, api.ContextData(), *asked, lookupMib=False
+                self._engine, login, target, api.ContextData(), *asked, lookupMib=False
             )
         except self._errors as error:
             failure, status, answers = error, 0, ()
         problem = type(failure).__name__ if failure else status and status.prettyPrint()
         if problem and problem != "noSuchName":
-            raise PowerError(
-                f"{text}: SNMP version {version} fails with {problem}; check address, UDP port, "
-                f"version and {_SECRETS[version == '3']}, as a wrong one may get no answer"
-            ) from None
+            version = self._config.version
+            sentence = _PROBLEMS.get(problem, "SNMP version {version} fails with {problem}").format(
+                address=text.partition("/")[0],
+                limit_s=TIMEOUT_S * (1 + RETRIES),
+                secret=PRIVACY_VARIABLE if version == "3" else COMMUNITY_VARIABLE,
+                version=version,
+                problem=problem,
+            )
+            raise PowerError(f"{text}: {sentence}") from None
         number = self._asn1.Integer  # The text of Null is empty.
         return [int(each) if isinstance(each, number) else str(each) or None for _, each in answers]
 
@@ -217,10 +242,25 @@ class SnmpSource(PolledSource):
         if self._config.version != "3":
             community = get(COMMUNITY_VARIABLE) or "public"
             return self._api.CommunityData(community, mpModel=int(self._config.version == "2c"))
+        names = USER_VARIABLE, AUTHENTICATION_VARIABLE, PRIVACY_VARIABLE
+        user, authentication, privacy = (get(name) or None for name in names)
+        if user is None:
+            raise PowerError(f"power.snmp.version=3 needs a user: set {USER_VARIABLE}")
+        if privacy and not authentication:
+            raise PowerError(
+                f"{PRIVACY_VARIABLE} is set without {AUTHENTICATION_VARIABLE}, but SNMP encrypts "
+                "only with authentication; set both"
+            )
+        for name in names[1:]:
+            if 0 < len(get(name, "")) < PASSPHRASE_MIN_CHARACTERS:
+                raise PowerError(
+                    f"{name} must have {PASSPHRASE_MIN_CHARACTERS} characters or more, as SNMP "
+                    "requires of a passphrase"
+                )
         return self._api.UsmUserData(
-            get(USER_VARIABLE, ""),
-            get(AUTHENTICATION_VARIABLE) or None,
-            get(PRIVACY_VARIABLE) or None,
+            user,
+            authentication,
+            privacy,
             authProtocol=getattr(self._api, f"USM_{_PROTOCOLS[self._config.authentication]}"),
             privProtocol=getattr(self._api, f"USM_{_PROTOCOLS[self._config.privacy]}"),
         )

@@ -239,6 +239,8 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("power.idle_s=[]", ["idle_s must be a number in s, or null, got '[]'"]),
         ("power.idle_s=nan", ["idle_s must be a finite number, got nan"]),
         ("power.hwmon.rails={a:1}", ["rails must be a list such as [a,b], got '{a:1}'"]),
+        ("power.beside=snmp", ["beside must be a list such as [snmp], got 'snmp'"]),
+        ("power.snmp.outlets=::1/7", ["outlets must be a list such as [::1/7], got '::1/7'"]),
         ("power.hwmon=3", ["power.hwmon must be a group of settings, which are set one by one"]),
         ("workload={a:1}", ["workload must be one of checkpoint", "one by one"]),
         ("loader.block_bytes=1000", ["loader.block_bytes must be a multiple of 4096", "1000"]),

@@ -204,7 +204,10 @@ def _explain_type(full_key: str, overrides: Sequence[str]) -> str:
     except (AttributeError, ConfigError):
         return ""
     given = [text for text in overrides if text.partition("=")[0].strip() == key]
-    value = f", got {shown(given[-1].partition('=')[2].strip())}" if given else ""
+    own = given[-1].partition("=")[2].strip() if given else ""
+    if own and own[0] not in "[{":
+        wanted = wanted.replace("[a,b]", f"[{own}]")
+    value = f", got {shown(own)}" if given else ""
     return f"{key} must be {wanted}{value}" if wanted else ""
 
 
