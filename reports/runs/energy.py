@@ -344,16 +344,18 @@ def _of_widest_meters(parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:
 
 
 def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:
-    """Return the parts of the GPUs that a run used; all of them if it can't be said which."""
+    """Return the parts of the GPUs that a run used; all of them if it can't be said which.
+
+    A meter without an address may measure the same GPUs as a source on its host that has some.
+    """
     known = sources_of(record)
     facts = [known.get((part.host, part.source, part.device)) for part in parts]
     addresses = ["" if each is None else each.pci_address for each in facts]
+    placed = [(part, a) for part, a in zip(parts, addresses, strict=True) if a]
+    hosts = {part.host for part, _ in placed}
+    unplaced = [part for part, a in zip(parts, addresses, strict=True) if part.host not in hosts]
     used = _used_gpus(record)
-    if not used or not all(addresses):
-        return list(parts)
-    return [
-        part for part, address in zip(parts, addresses, strict=True) if (part.host, address) in used
-    ]
+    return [*(part for part, a in placed if not used or (part.host, a) in used), *unplaced]
 
 
 def _used_gpus(record: RunRecord) -> set[tuple[str, str]]:

@@ -30,7 +30,7 @@ from wattload.cli.doctor import (
     storage_findings,
 )
 from wattload.cli.findings import Finding, Verdict, no, show
-from wattload.cli.meters import drive_energy
+from wattload.cli.meters import drive_energy, settings_of
 from wattload.cli.readiness import headline, workload_findings, workload_refusals
 from wattload.core import workload
 from wattload.core.errors import PowerError, PowerPermissionError
@@ -165,6 +165,9 @@ def test_the_default_directory_is_the_target_of_the_environment(
     assert directory(capsys, "/nowhere/else", "power=none") == "/nowhere/else"
     assert directory(capsys, "target.path=/nowhere/more") == "/nowhere/more"
     assert directory(capsys, "/a", "/b").startswith("give one directory, got /a /b")
+    split = directory(capsys, "power.command.run=ssh", "server", "watch")
+    assert split.startswith("give one directory, got server watch; quote a value that has blanks: ")
+    assert split.endswith("power.command.run='ssh server ...'\n")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,7 @@ def test_the_first_line_is_of_workloads_that_can_run_and_why_nothing_measures_th
 
 
 def test_memory_has_no_drive_whose_energy_could_be_measured() -> None:
-    energy = Finding.of("drive energy", drive_energy(Path("/dev/shm")))
+    energy = Finding.of("drive energy", drive_energy(settings_of(["target.path=/dev/shm"])))
     assert headline({}, energy).endswith("drive energy: no (no known drive under the target)")
 
 

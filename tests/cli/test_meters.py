@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -127,12 +128,69 @@ def facts(**changes: object) -> SourceFacts:
 
 
 def test_the_steps_of_a_meter_that_states_none_are_those_of_its_readings() -> None:
-    assert limit_text(facts(), [600.0, 600.0]) == "its steps are unknown, as all readings are equal"
-    by_readings = limit_text(facts(), [600.0, 610.0, 600.0, 600.0])
-    assert by_readings == limit_text(facts(resolution_w=10.0), [600.0, 610.0, 600.0, 600.0])
-    assert limit_text(facts(resolution_w=1.0), [600.0, 600.0]) == (
+    assert (
+        limit_text(facts(), [600.0, 600.0], 1.0)
+        == "its steps are unknown, as all readings are equal"
+    )
+    readings = [600.0, 610.0, 600.0, 600.0]
+    by_readings = limit_text(facts(), readings, 3.0)
+    assert by_readings == limit_text(facts(resolution_w=10.0), readings, 3.0)
+    assert limit_text(facts(resolution_w=1.0), [600.0, 600.0], 1.0) == (
         "at this resolution a difference under 0.81\u00a0W can't be shown in 60 s"
     )
+
+
+def test_readings_that_are_held_count_once() -> None:
+    updates = [600.0 + 10 * (number % 3) for number in range(7)]
+    held = [watts for watts in updates for _ in range(10)]
+    each, all_of_them = (
+        limit_text(facts(), updates, 6.0),
+        limit_text(facts(period_s=0.1), held, 6.9),
+    )
+    assert [float(text.split()[6].split("\u00a0")[0]) for text in (each, all_of_them)] == (
+        pytest.approx([3.0, 3.0], rel=0.2)
+    )
+
+
+METER = """
+import time
+while True:
+    print(time.time(), 600 + int(time.time()) % 5, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_named_meters_come_first_decide_the_status_and_measure_the_drive(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    meter = tmp_path / "meter.py"
+    meter.write_text(METER.replace("600", "6"))
+    words = [
+        str(tmp_path), "power=command", "power.command.scope=drive",
+        "power.command.accuracy.watts=1", f"power.command.run={sys.executable} {meter}",
+    ]  # fmt: skip
+    assert main(["doctor", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found[0]["name"], found[0]["verdict"]) == ("power=command", "yes")
+    assert [each["name"] for each in found].count("power=command") == 1
+    (energy,) = [each for each in found if each["name"] == "drive energy"]
+    assert energy["verdict"] == "yes"
+    assert energy["detail"].startswith("power=command was requested and took command for ")
+    meter.write_text("raise SystemExit('no meter')")
+    assert main(["doctor", *words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "no"
+
+
+def test_the_node_s_meter_is_read_for_long_enough_to_see_its_steps(tmp_path: Path) -> None:
+    meter = tmp_path / "meter.py"
+    meter.write_text(METER)
+    seen = found(
+        "command",
+        "power=command",
+        "power.command.scope=node",
+        f"power.command.run={sys.executable} {meter}",
+    )
+    assert "at this resolution a difference under " in seen.detail
 
 
 def test_csv_is_of_the_one_best_source_and_nothing_else(bmc: FakeBmc, capsys: Captured) -> None:
@@ -218,12 +276,15 @@ def test_watch_ends_with_its_reader_though_its_next_reading_is_far(
     assert watch.wait(40) == 0
 
 
+@pytest.mark.parametrize("command", [["plan", "null"], ["run", "--plan", "workload=null"]])
 def test_a_plan_says_what_the_nodes_meter_can_not_decide(
-    tmp_path: Path, bmc: FakeBmc, capsys: Captured
+    command: list[str], tmp_path: Path, bmc: FakeBmc, capsys: Captured
 ) -> None:
     def meter_line() -> str:
-        assert main(["plan", "null", f"target.path={tmp_path}", *redfish(bmc)]) == 0
-        (line,) = [row for row in capsys.readouterr().out.splitlines() if row.startswith("meter")]
+        assert main([*command, f"target.path={tmp_path}", *redfish(bmc)]) == 0
+        (line,) = [
+            row for row in capsys.readouterr().out.splitlines() if row.strip().startswith("meter")
+        ]
         return line
 
     assert re.search(r"374.5 W; at this resolution a difference under .* in 60 s", meter_line())

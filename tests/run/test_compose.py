@@ -156,6 +156,7 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("bogus=3", ["unknown setting bogus; the top level has accelerator"]),
         ("path=/mnt", ["unknown setting path; did you mean target.path?"]),
         ("files=3", ["did you mean workload.file_count?"]),
+        ("power.comand.scope=drive", ["did you mean power.command.scope?"]),
         ("queue_depth=3", ["did you mean loader.queue_depth?"]),
         ("Scale=demo", ["did you mean scale?"]),
         ("workload.queue_depth=3", ["did you mean loader.queue_depth?"]),

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload.cli.findings import Answer, Finding, no, partly, show, yes
-from wattload.cli.meters import drive_energy, meter_findings, settings_of
+from wattload.cli.meters import drive_energy, meter_findings, named_meters, settings_of
 from wattload.cli.readiness import headline, workload_findings, workload_refusals
 from wattload.core.clock import utc_text
 from wattload.core.errors import (
@@ -63,6 +63,7 @@ from wattload.power.sources.hwmon import list_channels
 from wattload.power.sources.ipmi import DEVICE, IpmiDevice, IpmiSource, OpenLink
 from wattload.power.sources.rapl import find_zones
 from wattload.run.config import TARGET_VARIABLE, override_of
+from wattload.run.config_errors import blanks_hint
 
 if TYPE_CHECKING:
     from wattload.core.workload import Requirement
@@ -123,13 +124,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="DIRECTORY | KEY=VALUE",
         help=f"where to try O_DIRECT (default: {TARGET_VARIABLE}, else the current directory); "
-        "settings of meters to read, as of a run: power=redfish power.redfish.url=https://bmc",
+        "settings of meters to read, as of a run: power=redfish power.redfish.url=https://bmc; "
+        "the exit status is 1 if a meter that they name can't be read",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings and return 0, whatever they are.
+    """Print the findings, those of the meters in the settings first; return 1 if one fails.
 
     Raises:
         ConfigError: a setting is invalid.
@@ -137,7 +139,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     named = [word for word in arguments.words if "=" not in word]
     if len(named) > 1:
-        raise ConfigError(f"give one directory, got {' '.join(named)}")
+        raise ConfigError(
+            f"give one directory, got {' '.join(named)}{blanks_hint(arguments.words)}"
+        )
     settings = [word for word in arguments.words if word not in named]
     config = settings_of([*settings, *(override_of("target.path", word) for word in named)])
     directory = config.target.paths()[0]
@@ -146,8 +150,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"{directory} is not a directory; name the one that runs will use, such as /mnt/nvme"
         )
     refusals = workload_refusals(directory)
-    energy = Finding.of("drive energy", drive_energy(directory))
+    names = [f"power={name}" for name in named_meters(config)]
+    meters = list(meter_findings(config))
+    read = [finding for finding in meters if finding.name in names]
+    energy = Finding.of("drive energy", drive_energy(config))
     found = [
+        *read,
         *storage_findings(directory),
         energy,
         *workload_findings(refusals),
@@ -156,22 +164,23 @@ def run(arguments: argparse.Namespace) -> int:
         *gpu_queue_findings(),
         *measuring_findings(),
         *power_findings(),
-        *meter_findings(config),
+        *(finding for finding in meters if finding not in read),
         Finding.of("meter calibrated", meter_calibrated(CalibrationCache(), utc_text())),
         *change_findings(),
         *software_findings(),
     ]
     findings = [replace(finding, fix=runnable(finding.fix)) for finding in found]
+    status = int(any(finding.verdict != "yes" for finding in read))
     if arguments.json:
         document = [asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
-        return 0
+        return status
     from wattload.cli.console import Console
 
     console = Console()
     console.print(headline(refusals, energy), style="bold", soft_wrap=not console.is_terminal)
     show(findings, console)
-    return 0
+    return status
 
 
 def first_line_of(command: Sequence[str]) -> tuple[bool, str]:

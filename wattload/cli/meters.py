@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 
 from wattload.cli.findings import Answer, Finding, no, partly, yes
-from wattload.core.errors import ConfigError, PowerError, TargetError, WattloadError
+from wattload.core.errors import ConfigError, PowerError, WattloadError
 from wattload.core.power import Channel, PowerSource, Sample, Scope, SourceFacts
 from wattload.core.power_resolution import least_difference_w
 from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, Unit
-from wattload.power.config import PowerConfig
 from wattload.power.control.host import PowerHost
 from wattload.power.registry import AUTO, meter, meter_names
 from wattload.power.sources.base import PowerDevice, find_sources
@@ -24,9 +23,12 @@ from wattload.power.sources.selection import describe, select
 from wattload.results.quantity import quantity
 from wattload.run.compose import compose, lacks_target
 from wattload.run.config import RunConfig, TargetConfig
+from wattload.run.config_errors import blanks_hint
 
 READINGS, READ_S, RUN_S = 6, 10.0, 60.0
-"""How often a meter is read, within how long; and the runs whose difference is stated."""
+"""How often a meter is read at least, within how long; and the runs whose difference is stated."""
+UPDATES_S = 6.0
+"""How long the meter of a node is read: several updates of one that updates every second."""
 
 
 def settings_of(words: Sequence[str]) -> RunConfig:
@@ -38,7 +40,9 @@ def device_in(words: Sequence[str]) -> str | None:
     """Return the device of ``DEVICE | KEY=VALUE...``; ``None`` for settings and for nothing."""
     named = [word for word in words if "=" not in word]
     if named and len(words) > 1:
-        raise ConfigError(f"give a device or settings, not both, got {' '.join(words)}")
+        raise ConfigError(
+            f"give a device or settings, not both, got {' '.join(words)}{blanks_hint(words)}"
+        )
     return named[0] if named else None
 
 
@@ -52,13 +56,12 @@ def devices_under(host: PowerHost, target: TargetConfig) -> list[PowerDevice]:
     return [PowerDevice(key=name, name=name, is_nvme=False) for name in others]
 
 
-def drive_energy(directory: Path) -> Answer:
-    """Return what measures the energy of the drives under a directory, as ``power=auto`` finds."""
+def drive_energy(config: RunConfig) -> Answer:
+    """Return what measures the energy of the drives under the targets with a run's settings."""
     host = PowerHost()
     try:
-        devices = devices_under(host, TargetConfig(path=str(directory)))
-        selection = select(devices, PowerConfig(), host=host.name)
-    except (PowerError, TargetError) as error:
+        selection = select(devices_under(host, config.target), config.power, host=host.name)
+    except WattloadError as error:
         return no(str(error))
     drives = [source.facts() for source in selection.sources if source.facts().scope is Scope.DRIVE]
     for source in selection.sources:
@@ -73,9 +76,14 @@ def meter_findings(config: RunConfig) -> Iterator[Finding]:
         known = meter(name)
         if known.settings:
             answer = no("not configured", f"wattload doctor power={name} {known.settings}")
-            if name in (config.power.source, *config.power.beside):
+            if name in named_meters(config):
                 answer = _answer(name, config)
             yield Finding(f"power={name}", known.measures, *answer)
+
+
+def named_meters(config: RunConfig) -> Sequence[str]:
+    """Return the names of the meters that the settings name."""
+    return [name for name in (config.power.source, *config.power.beside) if name != AUTO]
 
 
 def node_meters(config: RunConfig) -> Iterator[str]:
@@ -83,8 +91,8 @@ def node_meters(config: RunConfig) -> Iterator[str]:
 
     Those of a sampler service are left to it.
     """
-    for name in () if config.power.service else (config.power.source, *config.power.beside):
-        if name != AUTO and meter(name).scope is Scope.NODE:
+    for name in () if config.power.service else named_meters(config):
+        if meter(name).scope is Scope.NODE:
             _, text, _ = _answer(name, config)
             yield text
 
@@ -110,22 +118,28 @@ def _read(source: PowerSource, seconds: float) -> str:
         stack.callback(source.restore)
         source.start()
         facts = source.facts()
-        for _ in range(READINGS):
-            time.sleep(min(facts.period_s, seconds / READINGS))
+        interval_s = min(facts.period_s, seconds / READINGS)
+        least_s = min(UPDATES_S, seconds) if facts.scope is Scope.NODE else 0.0
+        for _ in range(max(READINGS, math.ceil(least_s / interval_s))):
+            time.sleep(interval_s)
             samples += source.read()
     own = [s for s in samples if s.channel is facts.figure_channel and s.value is not None]
     values = [sample.value for sample in own if sample.value is not None]
     if not values:
         raise PowerError(f"{describe(facts)}; no reading in {seconds:g} s has a value")
+    passed_s = (own[-1].time_ns - own[0].time_ns) / NS_PER_S
     if facts.figure_channel is Channel.ENERGY_J:
-        passed_s = (own[-1].time_ns - own[0].time_ns) / NS_PER_S
         return f"{describe(facts)}; {values[-1] - values[0]:.4g} J in {passed_s:.1f} s"
-    limit = f"; {limit_text(facts, values)}" if facts.scope is Scope.NODE else ""
+    limit = f"; {limit_text(facts, values, passed_s)}" if facts.scope is Scope.NODE else ""
     return f"{describe(facts)}; now {values[-1]:g} W{limit}"
 
 
-def limit_text(facts: SourceFacts, watts: Sequence[float]) -> str:
-    """Return the least difference of two runs that a node's meter shows, by its readings."""
+def limit_text(facts: SourceFacts, watts: Sequence[float], passed_s: float) -> str:
+    """Return the least difference of two runs that a node's meter shows, by its readings.
+
+    Readings that do not change are held: they are updated as often as they change.
+    """
+    changes = sum(earlier != later for earlier, later in pairwise(watts))
     steps = {abs(later - earlier) for earlier, later in pairwise(watts)} - {0.0}
     step_w = facts.resolution_w or min(steps, default=None)
     if step_w is None:
@@ -133,7 +147,11 @@ def limit_text(facts: SourceFacts, watts: Sequence[float]) -> str:
     least_w = least_difference_w(
         step_w=step_w,
         noise_w=statistics.stdev(watts) if steps else 0.0,
-        update_s=max(getattr(facts.sensor, "update_period_s", 0.0) or 0.0, facts.period_s),
+        update_s=max(
+            getattr(facts.sensor, "update_period_s", 0.0) or 0.0,
+            facts.period_s,
+            min(passed_s / changes, RUN_S) if changes else 0.0,
+        ),
         seconds=RUN_S,
     )
     least = quantity(least_w, Unit.WATTS, 2)

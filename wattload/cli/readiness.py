@@ -21,7 +21,9 @@ def headline(refusals: Mapping[str, str], energy: Finding) -> str:
     ``refusals`` are those of ``workload_refusals``.
     """
     ready = sum(not refusal for refusal in refusals.values())
-    why = {"yes": "", "partly": " (bounds)", "no": f" ({_short(energy.detail)})"}[energy.verdict]
+    why = {"yes": "", "partly": " (it ranks nothing)", "no": f" ({_short(energy.detail)})"}[
+        energy.verdict
+    ]
     return (
         f"ready for {ready} of {counted(len(refusals), 'workload')}; "
         f"drive energy: {energy.verdict}{why}"

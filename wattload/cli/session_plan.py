@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from wattload.cli.meters import node_meters
 from wattload.cli.outcome import Printer, rough_time
 from wattload.cli.plan import RunTime, endurance_text, target_text
 from wattload.cli.terminal import Line, print_lines
@@ -156,6 +157,8 @@ def _lines(found: SessionPreview, totals: Totals) -> Iterator[Line]:
         yield Line("", f"and {len(targets) - MOST_SHOWN} more")
     if found.parts:
         yield from _totals_lines(found, totals)
+        for text in node_meters(found.parts[0].preview.config):
+            yield Line("meter", text)
     yield Line(
         "verdict", f"{'possible' if found.outlook.can_decide else 'no'}: {found.outlook.words}"
     )

@@ -13,7 +13,7 @@ from wattload.core.settings import shown
 from wattload.core.storage.targets import TargetKind
 from wattload.core.workload import Workload
 from wattload.run.config import RunConfig, ScaleConfig
-from wattload.run.config_errors import explaining, known_keys, meant, unknown_setting
+from wattload.run.config_errors import blanks_hint, explaining, known_keys, meant, unknown_setting
 from wattload.run.config_folders import (
     SEARCH_PATH,
     config_folders,
@@ -144,7 +144,8 @@ def _refuse_malformed(overrides: Sequence[str]) -> None:
         key, equals, value = text.lstrip("+~").partition("=")
         is_removal = text.startswith("~") and len(text) > 1 and "/" not in text
         if not key.strip() or not (equals or is_removal):
-            raise ConfigError(f"malformed override {shown(text)}; {meant(text)}")
+            hint = blanks_hint(overrides) or f"; {meant(text)}"
+            raise ConfigError(f"malformed override {shown(text)}{hint}")
         if value.strip().startswith(("{", "${")) and key.strip() in groups():
             raise ConfigError(
                 f"{key} must be one of {', '.join(options(key.strip()))}, got {shown(value)}; "

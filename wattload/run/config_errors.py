@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -351,19 +352,19 @@ def nearest_setting(key: str, known: Iterable[str]) -> str:
 
     What is compared is the name after the last dot, whole or by its words, so that ``path`` finds
     ``target.path`` and ``files`` finds ``workload.file_count``. Words of a name count only if the
-    prefix is the same or not given. Of equally near names, one with the same prefix is taken, then
-    a short one.
+    prefix is the same or not given. Of equally near names, one with the nearest prefix is taken,
+    then a short one.
     """
     parent, _, name = key.lower().rpartition(".")
 
-    def likeness(setting: str) -> tuple[float, bool, int]:
+    def likeness(setting: str) -> tuple[float, float, int]:
         prefix, _, last = setting.rpartition(".")
         words = last.split("_")
         whole = difflib.SequenceMatcher(None, name, last).ratio()
         same = prefix == parent
         part = max(difflib.SequenceMatcher(None, name, word).ratio() for word in words)
         likeness = max(whole + 0.1 * same, WORD_WEIGHT * part * (same or not parent))
-        return likeness, same, -len(setting)
+        return likeness, difflib.SequenceMatcher(None, parent, prefix).ratio(), -len(setting)
 
     best = max(known, key=likeness, default="")
     return best if best and likeness(best)[0] >= LEAST_LIKENESS else ""
@@ -405,6 +406,15 @@ def _own_choices(overrides: Sequence[str]) -> tuple[str, ...]:
         own = tuple((each.config_path or "").replace("/", "=") for each in files)
     chosen = group_choices(own)
     return tuple(text for text in chosen if key_of(text) != EXPERIMENT)
+
+
+def blanks_hint(words: Sequence[str]) -> str:
+    """Return how to quote the command of a meter that blanks have split; else empty."""
+    for text, after in pairwise(words):
+        key, _, value = text.partition("=")
+        if key == "power.command.run" and "=" not in after:
+            return f"; quote a value that has blanks: {key}='{value} {after} ...'"
+    return ""
 
 
 def meant(word: str) -> str:

@@ -304,6 +304,15 @@ def test_all_gpus_count_where_their_addresses_are_not_known() -> None:
     assert scope_energy_j(unknown, Scope.GPU, "gpu_random_read") == 1900.0
 
 
+def test_a_gpu_is_not_counted_again_by_a_meter_without_an_address() -> None:
+    made = with_gpus(random_run(name="reads").record, 1200.0)
+    [part] = [each for each in made.power.energy if each.scope is Scope.GPU]
+    wall = part.model_copy(update={"source": "command", "device": "meter.py", "energy_j": 1300.0})
+    power = made.power.model_copy(update={"energy": (*made.power.energy, wall)})
+    twice = made.model_copy(update={"power": power})
+    assert scope_energy_j(twice, Scope.GPU, "gpu_random_read") == 1200.0
+
+
 @pytest.mark.parametrize(("coverage", "is_doubted"), [(1.0, False), (0.8, True), (0.97, False)])
 def test_the_energy_of_a_gpu_whose_meter_is_in_doubt_is_shown_as_not_checked(
     coverage: float, is_doubted: bool
