@@ -232,8 +232,12 @@ class PlacedMeterConfig(MeterConfig):
         most=MAX_SECONDS,
         unset="each is the power at its time",
     )
-    lag_s: float = setting(
-        0.0, "How long after it was taken a reading arrives.", least=0, most=MAX_SECONDS
+    lag_s: float | None = setting(
+        None,
+        "How long after it was taken a reading arrives.",
+        least=0,
+        most=MAX_SECONDS,
+        unset="not stated",
     )
 
 

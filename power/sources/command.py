@@ -34,6 +34,7 @@ METER = Meter(
 FIRST_S, GRACE_S = 15.0, 2.0  # for each of the first lines; to release a meter before the end
 FIRST_READS, SILENT_PERIODS = 3, 3
 TRUSTED_NS = NS_PER_S // 2  # the largest difference from their arrivals of times that are used
+JITTER_NS = NS_PER_S // 1000  # of the two clocks' difference
 BURST_LINES, BURST_NS, BURSTS = 5, TRUSTED_NS // 10, 3
 """So many lines within so short a time, between silences of ``TRUSTED_NS``, and so many times in a
 row, come from a buffer. A busy host reads some lines late too, but then the next ones in time."""
@@ -59,7 +60,7 @@ class CommandSource(PassiveSource):
     """A program that runs from ``open`` to ``close``, with two threads that read what it prints."""
 
     def __init__(self, config: CommandConfig, key: str, name: str, period_s: float) -> None:
-        accuracy, window_s, lag_s = config.accuracy.stated, config.window_s, config.lag_s
+        accuracy, window_s, lag_s = config.accuracy.stated, config.window_s, config.lag_s or 0.0
         stated = {"scope": config.scope, "accuracy": accuracy}
         missing = " and ".join(f"power.command.{each}" for each in stated if not stated[each])
         self._config, self._period_s = config, period_s
@@ -84,9 +85,9 @@ class CommandSource(PassiveSource):
     def open(self) -> None:
         """Start the program and judge its first lines; raises ``PowerError`` with what is wrong."""
         self._lines = deque[tuple[ClockAnchor, str]]()
-        self._loss, self._words, self._last_s = "", "", 0.0
+        self._loss, self._words = "", ""
         self._columns = self._bursts = self._group_count = self._group_ns = 0
-        self._last_ns = self._start_ns = self._spread_ns = 0
+        self._last_ns = self._start_ns = self._spread_ns = self._time_ns = 0
         self._uses_times = self._was_faulty = self._is_burst = False
         self._launch(self._config.arguments)
         try:
@@ -106,9 +107,10 @@ class CommandSource(PassiveSource):
         if loss and not lines:
             self._loss = ""
             raise PowerDataLostError(loss)
-        if not lines and now_ns - self._last_ns > SILENT_PERIODS * self._facts.period_s * NS_PER_S:
-            return [self._sample(Channel.POWER_W, None, now_ns)]
-        samples = [self._sample_of(*line) for line in lines]
+        samples = [each for line in lines for each in self._samples_of(*line)]
+        silent_ns = SILENT_PERIODS * self._facts.period_s * NS_PER_S
+        if not lines and not self._uses_times and now_ns - self._last_ns > silent_ns:
+            samples.append(self._sample(Channel.POWER_W, None, now_ns))
         return [each for each in samples if each.time_ns >= self._start_ns]
 
     def close(self) -> None:
@@ -175,7 +177,7 @@ class CommandSource(PassiveSource):
 
     def _judge(self) -> None:
         """Decide by the first lines which times are used, and how often readings come."""
-        reads_ns, late_ns = set[int](), list[int]()
+        reads_ns, late_ns, own_s, has_times = set[int](), list[int](), 0.0, False
         while len(reads_ns) < FIRST_READS or self._is_burst:
             if not self._lines and self._loss:
                 raise PowerError(self._loss)
@@ -186,15 +188,22 @@ class CommandSource(PassiveSource):
             time.sleep(0.02)
             while self._lines:
                 now, line = self._lines.popleft()
+                before_s, (own_s, _) = own_s, self._reading(line)
+                if own_s < before_s:
+                    raise self._fault(line, "its time must not be before that of the line before")
+                has_times = self._columns > 1
                 reads_ns.add(now.monotonic_ns)
-                late_ns.append(now.realtime_ns - round(self._reading(line)[0] * NS_PER_S))
-        worst_ns, times = max(map(abs, late_ns)), "stamped on arrival"
-        self._uses_times = self._columns > 1 and worst_ns <= TRUSTED_NS
-        if self._uses_times:
-            self._spread_ns, times = worst_ns, "its own times"
-        elif self._columns > 1:  # how much their delay varies is seen; lag_s states the rest
-            self._spread_ns = max(late_ns) - min(late_ns)
-            times += f": its clock differs from this host's by {worst_ns / NS_PER_S:.1f} s"
+                late_ns.append(now.realtime_ns - round(own_s * NS_PER_S) if has_times else 0)
+        worst_ns, is_stated = max(map(abs, late_ns)), self._config.lag_s is not None
+        self._uses_times = has_times and worst_ns <= TRUSTED_NS
+        # How much the delay varies is seen if lines have times; lag_s states the rest.
+        varies_ns = max(late_ns) - min(late_ns)
+        self._spread_ns = varies_ns if is_stated else max(*late_ns, TRUSTED_NS)
+        times = "its own times" if self._uses_times else "stamped on arrival"
+        if has_times and not self._uses_times:
+            times += f": its times differ by {worst_ns / NS_PER_S:.1f} s (clock or delay)"
+        elif not self._uses_times and not is_stated:
+            times += f", up to {TRUSTED_NS / NS_PER_S:g} s late"
         between_s = (max(reads_ns) - min(reads_ns)) / NS_PER_S / (len(reads_ns) - 1)
         period_s = max(self._period_s, round(between_s, 2))
         detail = f"`{self._config.run}`, {times}{self._basis}"
@@ -215,25 +224,40 @@ class CommandSource(PassiveSource):
             "that is no reading; is the meter connected?": not math.isfinite(watts),
             "power must not be negative; is the meter connected in reverse?": watts < 0,
             f"a {scope} draws {most_w:g} W at most; print watts, not milliwatts": watts > most_w,
-            "its time must be after that of the line before": own_s <= self._last_s,
         }
         for fault, is_wrong in faults.items():
             if is_wrong:
-                raise PowerError(self._says(f"printed {shown(self._masked(line))}: {fault}"))
-        self._last_s = own_s if self._columns > 1 else 0.0
+                raise self._fault(line, fault)
         return own_s, watts
 
-    def _sample_of(self, now: ClockAnchor, line: str) -> Sample:
+    def _samples_of(self, now: ClockAnchor, line: str) -> Sequence[Sample]:
+        """Return the reading in a line; without one, nothing if the lines' own times are used.
+
+        A line may come after later times, so that the arrival is no place for a missing reading.
+        """
+        time_ns, spread_ns = now.monotonic_ns, self._spread_ns
         try:
             own_s, watts = self._reading(line)
+            if self._uses_times:
+                late_ns = now.realtime_ns - round(own_s * NS_PER_S)
+                time_ns -= max(late_ns, 0)  # no reading is later than its arrival
+                spread_ns = abs(late_ns)
+                if spread_ns > TRUSTED_NS or time_ns < self._time_ns - JITTER_NS:
+                    raise self._fault(
+                        line,
+                        f"its time is {late_ns / NS_PER_S:.3g} s before its arrival; it must not "
+                        f"run back, nor differ by more than {TRUSTED_NS / NS_PER_S:g} s",
+                    )
+                time_ns = self._time_ns = max(time_ns, self._time_ns)
         except PowerError as error:
             if not self._was_faulty:
                 _LOG.warning("%s", error)
             self._was_faulty = True
-            return self._sample(Channel.POWER_W, None, now.monotonic_ns)
-        late_ns = now.realtime_ns - round(own_s * NS_PER_S) if self._uses_times else 0
-        time_ns = now.monotonic_ns - max(late_ns, 0)  # no reading is later than its arrival
-        return self._sample(Channel.POWER_W, watts, time_ns, self._spread_ns)
+            return () if self._uses_times else (self._sample(Channel.POWER_W, None, time_ns),)
+        return (self._sample(Channel.POWER_W, watts, time_ns, spread_ns),)
+
+    def _fault(self, line: str, fault: str) -> PowerError:
+        return PowerError(self._says(f"printed {shown(self._masked(line))}: {fault}"))
 
     def _says(self, what: str) -> str:
         return self._masked(f"power.command: `{self._config.arguments[0]}` {what}")

@@ -128,7 +128,7 @@ class ScpiSource(PolledSource):
         if scope is Scope.DRIVE:
             device = single_device(devices, config.device, setting="power.scpi.device")
             key, name = device.key, device.name
-        window_s, lag_s, accuracy = config.window_s, config.lag_s, config.accuracy.stated
+        window_s, lag_s, accuracy = config.window_s, config.lag_s or 0.0, config.accuracy.stated
         stated = "no accuracy is stated" if accuracy is None else f"±({accuracy.text})"
         super().__init__(
             SourceFacts(

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.contracts.power_source import PowerSourceContract
+from tests.power.energy.test_uncertainty import STEP_W, TIMES_S, record_of
+from tests.power.energy_facts import facts
 from tests.run.running import family, started_family, until
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
 from wattload.core.power import Boxcar, Evidence, Instant, PowerSource, Sample, Scope
@@ -172,12 +174,34 @@ def test_times_of_a_clock_that_differs_are_not_used(open_program: Open, ahead_s:
         "    time.sleep(0.01)",
         ahead_s,
     )
-    assert "stamped on arrival: its clock differs from this host's by " in source.facts().detail
-    if ahead_s < 0:
-        assert "by 3.2 s" in source.facts().detail or "by 3.3 s" in source.facts().detail
+    assert "stamped on arrival: its times differ by " in source.facts().detail
+    assert source.facts().detail.count(" s (clock or delay)") == 1
     begin_ns = time.monotonic_ns()
     source.start()
-    assert all(begin_ns <= each.time_ns <= time.monotonic_ns() for each in read_until(source))
+    readings = read_until(source)
+    assert all(begin_ns <= each.time_ns <= time.monotonic_ns() for each in readings)
+    assert all(each.spread_ns >= max(-ahead_s, 0.5) * 1e9 for each in readings)
+
+
+@pytest.mark.parametrize(("prefix", "late_s"), [("", 0.4), ("{time.time() - 2} ", 2.0)])
+def test_a_delay_that_is_not_stated_makes_times_uncertain(
+    open_program: Open, prefix: str, late_s: float
+) -> None:
+    """A shift of all readings by the delay, over a step of 12 W at each edge."""
+    text = f"import time\nwhile True: print(f'{prefix}5', flush=True); time.sleep(0.01)"
+    unstated, stated = (open_program(text, lag_s=each) for each in (None, 0.0))
+    unstated.start()
+    stated.start()
+    spread_ns, stated_ns = (read_until(each)[0].spread_ns for each in (unstated, stated))
+    assert stated_ns < 0.4e9
+    meter = facts("meter", sensor=unstated.facts().sensor, accuracy_percent=0.1)
+    exact, unsure = (record_of(STEP_W, meter, spread_ns=each) for each in (0, spread_ns))
+    late = record_of(STEP_W, meter, TIMES_S + late_s)
+    assert late.energy_j is not None
+    assert unsure.energy_j is not None
+    assert exact.uncertainty_j is not None
+    assert unsure.uncertainty_j is not None
+    assert exact.uncertainty_j < abs(late.energy_j - unsure.energy_j) <= unsure.uncertainty_j
 
 
 def test_a_time_in_the_future_is_at_most_the_arrival(open_program: Open) -> None:
@@ -258,7 +282,7 @@ def test_a_program_that_is_not_found_is_named(open_program: Open, path: str) -> 
         ("print(8000); time.sleep(60)", "a drive draws 200 W at most; print watts, not milliwatts"),
         ("print('12,5'); time.sleep(60)", "printed '12,5': times must be seconds since 1970"),
         ("print(time.time_ns(), 5); time.sleep(60)", "times must be seconds since 1970"),
-        ("print('1764583000 5'); print('1764583000 5'); time.sleep(60)", "its time must be after"),
+        ("print('1764583001 5'); print('1764583000 5'); time.sleep(60)", "must not be before that"),
         ("sys.exit('no meter on USB')", r"exited with status 1 after .* its last words: no meter"),
         ("os.kill(os.getpid(), 9)", "exited with status -9 after"),
         ("os.close(1); time.sleep(60)", "closed its output after"),
@@ -348,23 +372,66 @@ def test_a_line_without_a_reading_is_a_sample_without_value(
     assert len([each for each in caplog.messages if "printed" in each]) == 1
 
 
-def test_a_time_that_is_not_after_the_last_one_is_no_reading(
-    tmp_path: Path, open_program: Open
+TIMED = """
+import sys, time
+from pathlib import Path
+folder, kept = Path(sys.argv[1]), []
+while not (folder / "end").exists():
+    late_s = float((folder / "late").read_text() or 0)
+    at = time.time() - late_s
+    kept += [f"{at} 5"] * 2
+    if (folder / "faulty").exists():
+        kept.append("no data")
+    if not (folder / "silent").exists():
+        print("\\n".join(kept), flush=True)
+        kept = []
+    time.sleep(0.01)
+"""
+"""Prints lines with times, each twice, so many seconds late; a silence holds them back."""
+
+
+def timed_in(folder: Path, open_program: Open) -> CommandSource:
+    (folder / "late").write_text("0.01")
+    return open_program(TIMED, folder)
+
+
+def test_late_and_faulty_lines_leave_the_times_of_readings_in_order(
+    tmp_path: Path, open_program: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = open_program(
-        "import sys, time\nfrom pathlib import Path\n"
-        "while True:\n"
-        "    back_s = 100 if Path(sys.argv[1]).exists() else 0\n"
-        "    print(time.time() - back_s, 5, flush=True)\n"
-        "    time.sleep(0.01)",
-        tmp_path / "back",
-    )
+    source = timed_in(tmp_path, open_program)
     source.start()
-    assert all(each.value == 5 for each in read_until(source, 3))
-    (tmp_path / "back").touch()
-    until(lambda: [each.value for each in source.read()][-1:] == [None])
-    begin_ns = time.monotonic_ns()
-    assert all((s.value, s.time_ns > begin_ns) == (None, True) for s in read_until(source, 3)[-1:])
+    samples = read_until(source, 3)
+    (tmp_path / "faulty").touch()
+    until(lambda: "printed 'no data'" in caplog.text or samples.extend(source.read()))
+    (tmp_path / "silent").touch()
+    begin_s = time.monotonic()
+    while time.monotonic() < begin_s + 0.4:  # more than three periods
+        samples += source.read()
+        time.sleep(0.02)
+    (tmp_path / "silent").unlink()
+    samples += read_until(source, 60)
+    assert {each.value for each in samples} == {5.0}
+    times_ns = [each.time_ns for each in samples]
+    assert times_ns == sorted(times_ns)
+    assert len(set(times_ns)) < len(times_ns)  # equal ones are readings
+
+
+@pytest.mark.parametrize("late_s", ["3", "-3"])
+def test_a_clock_that_steps_gives_no_reading_until_it_is_right_again(
+    tmp_path: Path, open_program: Open, caplog: pytest.LogCaptureFixture, late_s: str
+) -> None:
+    source = timed_in(tmp_path, open_program)
+    source.start()
+    samples = read_until(source, 3)
+    (tmp_path / "late").write_text(late_s)
+    until(lambda: bool(caplog.messages) or samples.extend(source.read()))
+    assert f"its time is {late_s}" in caplog.text
+    assert [each for _ in range(20) if not time.sleep(0.01) for each in source.read()] == []
+    (tmp_path / "late").write_text("0.2")
+    after = read_until(source, 5)
+    times_ns = [each.time_ns for each in samples + after]
+    assert times_ns == sorted(times_ns)
+    assert all(0.2e9 <= each.spread_ns <= 0.5e9 for each in after)
 
 
 def test_an_exit_is_reported_once_after_the_readings_before_it(open_program: Open) -> None:
