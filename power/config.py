@@ -26,9 +26,15 @@ _RAIL = re.compile(r"[^/\s]+/(power|energy|curr)\d+:[^/:]+")
 _ID = re.compile(r"[A-Za-z0-9._:-]+")
 _OUTLET = re.compile(r"[^/\s@]+/(\d+\.)?\d+")
 _SECRET = re.compile(
-    r"[\w-]*(pass|passwd|password|passphrase|secret|token|community)\w*", re.IGNORECASE
+    r"[\w-]*(?:password|passwd|passphrase|secret|token|credentials?|api[-_]?key)"
+    r"|(?:[\w-]*[-_])?(?:pass|pwd|community)",
+    re.IGNORECASE,
 )
 """The name of an option whose value is a secret."""
+_SECRET_TEXT = re.compile(
+    r"(\w+://[^\s/@:]*:)[^\s/@$][^\s/@]*@|(authorization:)\s*+(?:[\w-]+\s++)?+[^\s$]", re.IGNORECASE
+)
+"""A password in an address, or a header that is a secret."""
 
 QIS_PORT = 9722
 """QIS's default port for line commands (its ``help.txt``)."""
@@ -274,15 +280,18 @@ class CommandConfig(PlacedMeterConfig):
                 "power=command needs a program that prints `unix_seconds watts` or `watts`: set "
                 "power.command.run='PROGRAM ARGUMENT...'"
             )
-        for word, after in zip(words, [*words[1:], ""], strict=True):
+        parts = " ".join(words).split()  # a word may be a command of a shell
+        given = [found[1] or found[2] for found in _SECRET_TEXT.finditer(self.run)]
+        for word, after in zip(parts, [*parts[1:], ""], strict=True):
             name, equals, value = word.partition("=")
-            value = value if equals else after
-            is_given = equals or name.startswith("-")
-            if _SECRET.fullmatch(name) and is_given and value and value[0] not in "$-":
-                raise ConfigError(
-                    f"power.command.run has the value of {name}, which the record would show; put "
-                    f"it into a variable of the environment and write {name}{equals or ' '}$NAME"
-                )
+            value = value if equals else after * name.startswith("-")
+            if _SECRET.fullmatch(name) and value and value[0] not in "$-":
+                given.append(f"{name}{equals or ' '}")
+        if given:
+            raise ConfigError(
+                f"power.command.run has the secret after {given[0].strip()}, which the record "
+                f"would show; put it into a variable of the environment and write {given[0]}$NAME"
+            )
         self._check_meter("power.command")
 
 

@@ -6,11 +6,13 @@ import logging
 import math
 import os
 import re
+import secrets
 import shutil
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from threading import Thread
 from typing import IO
@@ -19,6 +21,7 @@ from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.errors import PowerDataLostError, PowerError
 from wattload.core.launch import with_this_process
 from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, SourceFacts
+from wattload.core.processes import end_marked
 from wattload.core.settings import shown
 from wattload.core.units import KIB, NS_PER_S
 from wattload.power.config import CommandConfig, PowerConfig
@@ -34,14 +37,20 @@ METER = Meter(
 FIRST_S, GRACE_S = 15.0, 2.0  # for each of the first lines; to release a meter before the end
 FIRST_READS, SILENT_PERIODS = 3, 3
 TRUSTED_NS = NS_PER_S // 2  # the largest difference from their arrivals of times that are used
+MOST_PER_S, MOST_WAITING, MOST_BYTES = 1000, 10_000, 64 * KIB
+"""Readings of a program; of those that come faster, how many at once; bytes of it in memory."""
 JITTER_NS = NS_PER_S // 1000  # of the two clocks' difference
 BURST_LINES, BURST_NS, BURSTS = 5, TRUSTED_NS // 10, 3
 """So many lines within so short a time, between silences of ``TRUSTED_NS``, and so many times in a
 row, come from a buffer. A busy host reads some lines late too, but then the next ones in time."""
+MARK = "WATTLOAD_METER"
 _UNIX_S = 1e9, 1e10  # 2001 to 2286: neither milliseconds nor a decimal comma
-_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_VARIABLE = re.compile(r"\$(\$|[A-Za-z_][A-Za-z0-9_]*)")
 _FORM = "`unix_seconds watts` or `watts`"
-_BUFFERED = "a program that buffers what it writes to a pipe needs stdbuf -oL or --line-buffered"
+_BUFFERED = (
+    "a program that buffers what it writes to a pipe needs stdbuf -oL or --line-buffered; if that "
+    "is there already, flush inside the program (Python: flush=True, awk: fflush())"
+)
 _LOG = logging.getLogger(__name__)
 
 
@@ -84,8 +93,8 @@ class CommandSource(PassiveSource):
 
     def open(self) -> None:
         """Start the program and judge its first lines; raises ``PowerError`` with what is wrong."""
-        self._lines = deque[tuple[ClockAnchor, str]]()
-        self._loss, self._words = "", ""
+        self._lines = deque[tuple[ClockAnchor, str]](maxlen=10 * MOST_WAITING)
+        self._loss, self._errors = "", b""
         self._columns = self._bursts = self._group_count = self._group_ns = 0
         self._last_ns = self._start_ns = self._spread_ns = self._time_ns = 0
         self._uses_times = self._was_faulty = self._is_burst = False
@@ -119,20 +128,29 @@ class CommandSource(PassiveSource):
         if process is not None:
             process.terminate()
             process.wait()
+            end_marked(self._mark)  # what a killed launcher has left
             for thread in self._threads:
                 thread.join(GRACE_S)
 
     def _launch(self, words: Sequence[str]) -> None:
-        for name in (names := _VARIABLE.findall(" ".join(words))):
+        names = set(_VARIABLE.findall(" ".join(words))) - {"$"}
+        for name in names:
             if name not in os.environ:
-                raise PowerError(f"power.command.run has ${name}, which is not set; export {name}=")
+                raise PowerError(
+                    f"power.command.run has ${name}, which is not set; export {name}='...', or "
+                    f"write $${name} for a dollar sign"
+                )
         self._secrets = {f"${name}": os.environ[name] for name in names}
-        program, *rest = (_VARIABLE.sub(lambda at: self._secrets[at[0]], each) for each in words)
+        values = {"$$": "$", **self._secrets}
+        program, *rest = (_VARIABLE.sub(lambda at: values[at[0]], each) for each in words)
         path = shutil.which(program)
         if path is None:
-            raise PowerError(self._says("is not an executable program; give its full path"))
+            advice = f"chmod +x {words[0]}" if Path(program).is_file() else "give its full path"
+            raise PowerError(self._says(f"is not an executable program; {advice}"))
         # The sampler's path of modules is not for a program that may run another Python.
-        command = ["/usr/bin/env", "-u", "PYTHONPATH", "PYTHONUNBUFFERED=1", path, *rest]
+        self._mark = f"{MARK}={secrets.token_hex(8)}"
+        changes = ["-u", "PYTHONPATH", "PYTHONUNBUFFERED=1", self._mark]
+        command = ["/usr/bin/env", *changes, path, *rest]
         command = with_this_process(command, grace_s=GRACE_S)
         self._begun_ns = time.monotonic_ns()
         process = Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True)
@@ -143,11 +161,11 @@ class CommandSource(PassiveSource):
             thread.start()
 
     def _read_lines(self, stream: IO[bytes], process: Popen[bytes], errors: Thread) -> None:
-        pending = b""
+        loss, pending, excess, excess_ns = "", b"", 0.0, time.monotonic_ns()
         with stream:
-            while chunk := os.read(stream.fileno(), 64 * KIB):
+            while not loss and (chunk := os.read(stream.fileno(), MOST_BYTES)):
                 now = anchor()
-                *whole, pending = (pending[-64 * KIB :] + chunk).split(b"\n")
+                *whole, pending = (pending[-MOST_BYTES:] + chunk).split(b"\n")
                 texts = [each.decode("utf-8", "replace").strip() for each in whole]
                 lines = [(now, each) for each in texts if each and not each.startswith("#")]
                 if lines and now.monotonic_ns - self._last_ns > TRUSTED_NS:
@@ -155,31 +173,49 @@ class CommandSource(PassiveSource):
                     self._bursts = self._bursts + 1 if was_burst else 0
                     self._group_count, self._group_ns = 0, now.monotonic_ns
                     if self._bursts >= BURSTS and not self._uses_times:
-                        self._loss = self._says(f"prints its lines in bursts; {_BUFFERED}")
+                        loss = self._says(f"prints its lines in bursts; {_BUFFERED}")
                 self._group_count += len(lines)
                 self._last_ns = now.monotonic_ns if lines else self._last_ns
                 since_ns = self._last_ns - self._group_ns
                 self._is_burst = self._group_count >= BURST_LINES and since_ns < BURST_NS
+                expected = MOST_PER_S * (now.monotonic_ns - excess_ns) / NS_PER_S
+                excess, excess_ns = max(0.0, excess - expected) + len(whole), now.monotonic_ns
+                if excess > MOST_WAITING:  # late lines may come at once
+                    loss = self._says(
+                        f"prints more than {MOST_PER_S:,} readings per second; print at most "
+                        "one each millisecond, such as the mean of several"
+                    )
+                    lines = []
                 self._lines.extend(lines)
+        if loss:
+            self._loss = loss
+            return
         seconds, how = (time.monotonic_ns() - self._begun_ns) / NS_PER_S, "closed its output"
         with suppress(TimeoutExpired):
             how = f"exited with status {process.wait(2 * GRACE_S)}"
             errors.join(GRACE_S)
-        words = f"; its last words: {self._words}" if self._words else ""
+        words = " ".join(self._masked(self._errors.decode("utf-8", "replace")).split())[-400:]
+        words = f"; its last words: {words}" if words else ""
         self._loss = self._says(f"{how} after {seconds:.3g} s{words}")
 
     def _read_errors(self, stream: IO[bytes]) -> None:
         with stream:
-            for line in stream:
-                masked = self._masked(line.decode("utf-8", "replace").strip())
-                _LOG.info("power.command: %s", masked)
-                self._words = f"{self._words} {masked}"[-400:].strip()
+            is_rest, left = False, 16 * MOST_BYTES
+            while line := stream.readline(4 * KIB):
+                self._errors = (self._errors + line)[-MOST_BYTES:]
+                # A part of a line may have a part of a secret, which would not be masked.
+                if not is_rest and len(line) < 4 * KIB and left > 0:
+                    left -= len(line)
+                    _LOG.info(
+                        "power.command: %s", self._masked(line.decode("utf-8", "replace").strip())
+                    )
+                is_rest = not line.endswith(b"\n")
 
     def _judge(self) -> None:
         """Decide by the first lines which times are used, and how often readings come."""
         reads_ns, late_ns, own_s, has_times = set[int](), list[int](), 0.0, False
         while len(reads_ns) < FIRST_READS or self._is_burst:
-            if not self._lines and self._loss:
+            if self._loss and not self._lines:
                 raise PowerError(self._loss)
             if self._bursts and self._is_burst:
                 raise PowerError(self._says(f"prints its lines in bursts; {_BUFFERED}"))
@@ -219,7 +255,7 @@ class CommandSource(PassiveSource):
         scope, most_w = self._facts.scope, LARGEST_W[self._facts.scope]
         is_form = len(numbers) == self._columns and len(numbers) in (1, 2)
         faults = {
-            f"each line must be {_FORM} as the first one is, or begin with #": not is_form,
+            f"each line must be {_FORM} as the first one is; put # before a header": not is_form,
             "times must be seconds since 1970 (UTC)": not _UNIX_S[0] <= own_s < _UNIX_S[1],
             "that is no reading; is the meter connected?": not math.isfinite(watts),
             "power must not be negative; is the meter connected in reverse?": watts < 0,

@@ -188,8 +188,8 @@ def refuse_resolvers(values: object, prefix: str, used: Sequence[ConfigFile]) ->
             file = next((f"{u.path}: " for u in used if text in Path(u.path).read_text()), "")
             raise ConfigError(
                 f"{file}{key} can't be {shown(text)}: what it reads, such as a password, would be "
-                "in the record and on pages; write the value, or refer to a setting, as ${seed} "
-                "does"
+                "in the record and on pages; write the value, refer to a setting, as ${seed} does, "
+                "or in power.command.run write $NAME"
             )
 
 

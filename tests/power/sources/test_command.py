@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from tests.power.energy_facts import facts
 from tests.run.running import family, started_family, until
 from wattload.core.errors import ConfigError, PowerDataLostError, PowerError
 from wattload.core.power import Boxcar, Evidence, Instant, PowerSource, Sample, Scope
+from wattload.core.processes import stat_fields
 from wattload.power.config import AccuracyConfig, CommandConfig, PowerConfig
 from wattload.power.sources.base import PowerDevice
 from wattload.power.sources.command import CommandSource, find
@@ -257,13 +259,14 @@ def test_a_drive_must_be_one_of_the_target() -> None:
         source_of(run="meter", scope="drive", device="nvme9")
 
 
-@pytest.mark.parametrize("path", ["no-such-meter", "/etc/passwd"])
-def test_a_program_that_is_not_found_is_named(open_program: Open, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [("no-such-meter", "give its full path"), ("/etc/passwd", r"chmod \+x /etc/passwd")],
+)
+def test_a_program_that_is_not_found_is_named(open_program: Open, path: str, advice: str) -> None:
     with pytest.raises(PowerError, match=f"`{path} -v` is not an executable program"):
         open_program(run=f"'{path} -v'")
-    with pytest.raises(
-        PowerError, match=f"`{path}` is not an executable program; give its full path"
-    ):
+    with pytest.raises(PowerError, match=f"`{path}` is not an executable program; {advice}"):
         open_program(run=f"{path} -v")
 
 
@@ -304,8 +307,49 @@ def test_a_program_that_prints_nothing_is_told_about_buffers(
 
 
 def test_a_variable_that_is_not_set_is_named(open_program: Open) -> None:
-    with pytest.raises(PowerError, match=r"has \$NO_SUCH_TOKEN, which is not set"):
-        open_program(run="meter --token $NO_SUCH_TOKEN")
+    advice = r"has \$NO_SUCH, which is not set; export NO_SUCH='...', or write \$\$NO_SUCH for"
+    with pytest.raises(PowerError, match=advice):
+        open_program(run="meter --token $NO_SUCH")
+
+
+def test_two_dollar_signs_are_one(open_program: Open) -> None:
+    script = "while :; do echo 5 7.25 | awk '{print $$NF}'; sleep 0.01; done"
+    assert read_until(open_program(run=f'sh -c "{script}"'))[0].value == 7.25
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_program_that_prints_without_end_is_named(
+    tmp_path: Path, open_program: Open, *, is_later: bool
+) -> None:
+    flood = "import sys, time\nfrom pathlib import Path\n"
+    if is_later:
+        flood += "while not Path(sys.argv[1]).exists(): print(5, flush=True); time.sleep(0.01)\n"
+    flood += "while True: print('5\\n' * 1000)"
+    if not is_later:
+        with pytest.raises(PowerError, match="prints more than 1,000 readings per second"):
+            open_program(flood)
+        return
+    source = open_program(flood, tmp_path / "flood")
+    source.start()
+    (tmp_path / "flood").touch()
+    samples, sentence = loss_of(source)
+    assert "prints more than 1,000 readings per second" in sentence
+    assert len(samples) <= 11_000
+    assert not [each for each in source.read() if each.value is not None]
+
+
+def test_errors_without_a_line_end_are_kept_only_in_part(
+    open_program: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No part of a line is logged, as a part of a secret would not be masked."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("METER_TOKEN", SECRET)
+    text = "import sys; sys.exit('whole\\n' + sys.argv[1] * 10000 + ' lost')"
+    with pytest.raises(PowerError, match=r"\$METER_TOKEN lost$") as raised:
+        open_program(run=f"{sys.executable} -c {shlex.quote(text)} $METER_TOKEN")
+    assert len(str(raised.value)) < 1000
+    assert [each for each in caplog.messages if "whole" in each]
+    assert SECRET[2:8] not in str(raised.value) + caplog.text
 
 
 BURSTS = """
@@ -481,6 +525,26 @@ def test_all_that_the_program_has_started_ends(tmp_path: Path, is_killed: bool) 
         until(lambda: not processes_with(str(script)))
 
 
+def test_what_a_killed_launcher_has_left_ends(tmp_path: Path, open_program: Open) -> None:
+    (tmp_path / "apart.py").write_text("import time\ntime.sleep(600)")
+    apart = [sys.executable, str(tmp_path / "apart.py")]
+    source = open_program(
+        f"import subprocess, time\nsubprocess.Popen({apart!r}, start_new_session=True)\n"
+        "while True: print(5, flush=True); time.sleep(0.01)"
+    )
+    until(lambda: bool(processes_with(apart[1])))
+    (launcher,) = [
+        pid for pid in processes_with("wattload.core.launch") if parent_of(pid) == os.getpid()
+    ]
+    os.kill(launcher, signal.SIGKILL)
+    source.close()
+    until(lambda: not [pid for pid in processes_with(apart[1]) if parent_of(pid) != os.getpid()])
+
+
+def parent_of(pid: int) -> int:
+    return int(stat_fields(pid)[1])
+
+
 def test_a_program_that_is_refused_ends(tmp_path: Path, open_program: Open) -> None:
     with pytest.raises(PowerError, match="printed 'x'"):
         open_program("import time\nprint('x')\ntime.sleep(600)", tmp_path)
@@ -549,6 +613,14 @@ def test_the_program_gets_the_values_and_not_the_samplers_modules(
         "meter --http-password=abc",
         "env API_TOKEN=abc meter",
         "meter -community abc",
+        "meter --api-key abc",
+        "meter --apikey=abc",
+        "meter --pass abc",
+        "env METER_PWD=abc meter",
+        "sh -c 'meter --password abc | head'",
+        "curl https://user:abc@pdu.example/power",
+        "curl -H 'Authorization: Bearer abc' pdu.example",
+        "sh -c \"curl -H 'authorization: abc' pdu.example\"",
     ],
 )
 def test_a_secret_that_is_written_out_is_refused_without_it(run: str) -> None:
@@ -557,9 +629,20 @@ def test_a_secret_that_is_written_out_is_refused_without_it(run: str) -> None:
     assert "abc" not in str(raised.value)
 
 
-@pytest.mark.parametrize("run", ["meter --token $T", "meter --token=$T", "meter --password-file f"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "meter --token $T",
+        "meter --token=$T",
+        "meter --password-file f",
+        "meter --tokenizer f --passive x --passes 3",
+        "meter https://$USER:$T@pdu.example http://pdu.example:80/a@b",
+        "meter -H 'Authorization: Bearer $T'",
+        "sh -c 'meter --token $T'",
+    ],
+)
 def test_a_secret_by_a_variable_or_a_file_is_accepted(run: str) -> None:
-    assert source_of(run=run).facts().device == "meter"
+    assert source_of(run=run).facts().device in ("meter", "sh")
 
 
 @pytest.mark.parametrize(
