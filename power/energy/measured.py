@@ -72,7 +72,7 @@ class MeasuredPower:
     ) -> Self:
         """Return the power that a profile with at least one piece shows."""
         sensor = sensor_record(facts, profile, times.idle(), calibrations)
-        spread_s = float(np.median(trace.spread_ns)) / NS_PER_S
+        spread_s = float(np.quantile(trace.spread_ns, 0.95)) / NS_PER_S  # its level is k = 2
         if sensor.basis == "declared" and spread_s > sensor.tau_uncertainty_s:
             sensor = sensor.model_copy(update={"tau_uncertainty_s": spread_s})
         whole = fill_holes(profile)

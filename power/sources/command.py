@@ -230,18 +230,18 @@ class CommandSource(PassiveSource):
                 has_times = self._columns > 1
                 reads_ns.add(now.monotonic_ns)
                 late_ns.append(now.realtime_ns - round(own_s * NS_PER_S) if has_times else 0)
+        between_ns = (max(reads_ns) - min(reads_ns)) // (len(reads_ns) - 1)
         worst_ns, is_stated = max(map(abs, late_ns)), self._config.lag_s is not None
         self._uses_times = has_times and worst_ns <= TRUSTED_NS
         # How much the delay varies is seen if lines have times; lag_s states the rest.
         varies_ns = max(late_ns) - min(late_ns)
-        self._spread_ns = varies_ns if is_stated else max(*late_ns, TRUSTED_NS)
+        self._spread_ns = varies_ns if is_stated else max(*late_ns, TRUSTED_NS, between_ns)
         times = "its own times" if self._uses_times else "stamped on arrival"
         if has_times and not self._uses_times:
             times += f": its times differ by {worst_ns / NS_PER_S:.1f} s (clock or delay)"
         elif not self._uses_times and not is_stated:
-            times += f", up to {TRUSTED_NS / NS_PER_S:g} s late"
-        between_s = (max(reads_ns) - min(reads_ns)) / NS_PER_S / (len(reads_ns) - 1)
-        period_s = max(self._period_s, round(between_s, 2))
+            times += f", up to {self._spread_ns / NS_PER_S:.2g} s late"
+        period_s = max(self._period_s, round(between_ns / NS_PER_S, 2))
         detail = f"`{self._config.run}`, {times}{self._basis}"
         self._facts = self._facts.model_copy(update={"period_s": period_s, "detail": detail})
 

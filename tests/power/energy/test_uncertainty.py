@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -80,6 +81,19 @@ def test_times_that_are_uncertain_make_the_edges_uncertain() -> None:
     assert late.energy_j is not None
     assert exact.energy_j is not None
     assert abs(late.energy_j - exact.energy_j) <= unsure.uncertainty_parts_j["edges"]
+
+
+def test_the_times_of_a_clock_that_drifts_are_as_uncertain_as_late_in_the_run() -> None:
+    source = facts("meter", accuracy_percent=0.1)
+    samples = [
+        dataclasses.replace(each, spread_ns=round(4e8 * number / TIMES_S.size))
+        for number, each in enumerate(samples_of(TIMES_S, STEP_W, channel=source.figure_channel))
+    ]
+    phase = window("write", 0, 10)
+    ledger = EnergyLedger(traces(samples), [source], host="host1", times=times_of(phase))
+    (drifting,) = ledger.phase_records([phase])
+    unsure = record_of(STEP_W, source, spread_ns=360_000_000)
+    assert drifting.uncertainty_parts_j["edges"] >= unsure.uncertainty_parts_j["edges"]
 
 
 def test_rounding_of_one_power_is_that_of_one_reading() -> None:

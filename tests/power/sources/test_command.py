@@ -185,6 +185,13 @@ def test_times_of_a_clock_that_differs_are_not_used(open_program: Open, ahead_s:
     assert all(each.spread_ns >= max(-ahead_s, 0.5) * 1e9 for each in readings)
 
 
+def test_lines_that_come_together_may_be_as_late_as_those_before(open_program: Open) -> None:
+    source = open_program(BURSTS, 4, 0.8, 4)
+    source.start()
+    assert "stamped on arrival, up to " in source.facts().detail
+    assert all(each.spread_ns >= 0.8e9 for each in read_until(source, 4) if each.value)
+
+
 @pytest.mark.parametrize(("prefix", "late_s"), [("", 0.4), ("{time.time() - 2} ", 2.0)])
 def test_a_delay_that_is_not_stated_makes_times_uncertain(
     open_program: Open, prefix: str, late_s: float
@@ -475,7 +482,7 @@ def test_a_clock_that_steps_gives_no_reading_until_it_is_right_again(
     after = read_until(source, 5)
     times_ns = [each.time_ns for each in samples + after]
     assert times_ns == sorted(times_ns)
-    assert all(0.2e9 <= each.spread_ns <= 0.5e9 for each in after)
+    assert all(each.spread_ns <= 0.5e9 for each in after)
 
 
 def test_an_exit_is_reported_once_after_the_readings_before_it(open_program: Open) -> None:
