@@ -84,6 +84,18 @@ def read_until(source: PowerSource, count: int = 1) -> list[Sample]:
     return samples
 
 
+def read_until_logged(source: PowerSource, log: pytest.LogCaptureFixture) -> list[Sample]:
+    """Return the samples until the log has an entry."""
+    samples: list[Sample] = []
+
+    def is_logged() -> bool:
+        samples.extend(source.read())
+        return bool(log.messages)
+
+    until(is_logged)
+    return samples
+
+
 def loss_of(source: PowerSource) -> tuple[list[Sample], str]:
     """Return the samples until readings are lost, and the sentence on the loss."""
     samples: list[Sample] = []
@@ -453,7 +465,8 @@ def test_late_and_faulty_lines_leave_the_times_of_readings_in_order(
     source.start()
     samples = read_until(source, 3)
     (tmp_path / "faulty").touch()
-    until(lambda: "printed 'no data'" in caplog.text or samples.extend(source.read()))
+    samples += read_until_logged(source, caplog)
+    assert "printed 'no data'" in caplog.text
     (tmp_path / "silent").touch()
     begin_s = time.monotonic()
     while time.monotonic() < begin_s + 0.4:  # more than three periods
@@ -475,9 +488,11 @@ def test_a_clock_that_steps_gives_no_reading_until_it_is_right_again(
     source.start()
     samples = read_until(source, 3)
     (tmp_path / "late").write_text(late_s)
-    until(lambda: bool(caplog.messages) or samples.extend(source.read()))
+    samples += read_until_logged(source, caplog)
     assert f"its time is {late_s}" in caplog.text
-    assert [each for _ in range(20) if not time.sleep(0.01) for each in source.read()] == []
+    for _ in range(20):
+        time.sleep(0.01)
+        assert not source.read()
     (tmp_path / "late").write_text("0.2")
     after = read_until(source, 5)
     times_ns = [each.time_ns for each in samples + after]
