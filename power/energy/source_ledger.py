@@ -141,6 +141,8 @@ class SourceLedger:
     def _unmeasured(self) -> str:
         """Why there is no measured power."""
         lacks = "too few readings" if self.facts.measures else "no power sensor"
+        if self.facts.has_declared_readings:
+            lacks = "declared readings only"
         return f"{self.facts.name} has {lacks}"
 
     def idle_w(self) -> ValueOrReason:

@@ -40,6 +40,8 @@ EVIDENCE_TEXT = {
     Evidence.DECLARED: "declared in a data sheet or by the user, not measured",
     Evidence.NONE: "unknown",
 }
+DECLARED_READINGS = "declared by the user, as scope or accuracy is not stated"
+"""The text for readings of a meter of which the user has not stated what decides a comparison."""
 SIMULATED = "simulated readings"
 """The text for readings of a simulated drive, whose watts are invented."""
 
@@ -63,6 +65,7 @@ class Energy:
     ``amount_name`` the name of one.
     ``recorded`` is whether the figure is from a recorded trace, ``replayed`` whether that trace is
     of another run.
+    ``has_declared_readings`` is as of ``SourceFacts``.
     """
 
     phase: str
@@ -90,6 +93,7 @@ class Energy:
     simulated: bool = False
     recorded: bool = False
     replayed: bool = False
+    has_declared_readings: bool = False
 
     @property
     def ranks(self) -> bool:
@@ -144,14 +148,24 @@ class Energy:
             recorded=self.recorded,
             replayed=self.replayed,
             simulated=self.simulated,
+            has_declared_readings=self.has_declared_readings,
         )
 
 
-def evidence_text(evidence: Evidence, *, recorded: bool, replayed: bool, simulated: bool) -> str:
+def evidence_text(
+    evidence: Evidence,
+    *,
+    recorded: bool,
+    replayed: bool,
+    simulated: bool,
+    has_declared_readings: bool = False,
+) -> str:
     """Return the evidence for a figure, in words; recordings and simulations are marked."""
     if replayed:
         return REPLAYED
     text = SIMULATED if simulated and evidence in RANKS else EVIDENCE_TEXT[evidence]
+    if has_declared_readings and evidence is Evidence.DECLARED:
+        text = DECLARED_READINGS
     return text + (" (recorded trace)" if recorded else "")
 
 
@@ -224,6 +238,7 @@ def _summed(record: RunRecord, parts: Sequence[EnergyRecord], phase: Phase) -> E
         simulated=is_simulated(record),
         recorded=any(each.is_recorded for each in facts if each is not None),
         replayed=any(each.is_of_another_run for each in facts if each is not None),
+        has_declared_readings=any(each.has_declared_readings for each in facts if each is not None),
     )
 
 
@@ -403,6 +418,7 @@ def whole_energy(record: RunRecord) -> Energy | None:
         simulated=is_simulated(record),
         recorded=any(energy.recorded for energy in energies),
         replayed=any(energy.replayed for energy in energies),
+        has_declared_readings=any(energy.has_declared_readings for energy in energies),
     )
 
 

@@ -293,6 +293,7 @@ def _evidence(record: RunRecord) -> Mapping[Meter, tuple[Evidence, str]]:
             recorded=known is not None and known.is_recorded,
             replayed=known is not None and known.is_of_another_run,
             simulated=is_simulated(record),
+            has_declared_readings=known is not None and known.has_declared_readings,
         )
         found[key] = (evidence, words)
     return found

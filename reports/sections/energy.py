@@ -219,6 +219,7 @@ def figure_evidence_text(record: RunRecord, figure: EnergyRecord | IdleRecord) -
         recorded=facts is not None and facts.is_recorded,
         replayed=facts is not None and facts.is_of_another_run,
         simulated=is_simulated(record),
+        has_declared_readings=facts is not None and facts.has_declared_readings,
     )
 
 

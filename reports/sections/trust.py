@@ -402,7 +402,9 @@ def _gaps(run: Run) -> Iterator[str]:
     if not any(energy.evidence in RANKS and not energy.replayed for energy in energies):
         weak = unique(energy.words for energy in energies if energy.keys)
         if weak:
-            yield f"Power was not measured. {choice}. Energy is {listed(weak)}, and ranks nothing."
+            is_read = any(energy.has_declared_readings for energy in energies)
+            start = "" if is_read else "Power was not measured. "
+            yield f"{start}{choice}. Energy is {listed(weak)}, and ranks nothing."
         elif not any(reason in limit for limit in record.limits):
             yield f"Power was not measured. {reason}."
     # The table of evidence says which energies were recomputed.

@@ -235,6 +235,11 @@ class SourceFacts(Frozen):
         return self.evidence in MEASURING and not isinstance(self.sensor, Integral)
 
     @property
+    def has_declared_readings(self) -> bool:
+        """Whether a meter is read of which the user states no accuracy; a data sheet is not."""
+        return self.evidence is Evidence.DECLARED and not isinstance(self.sensor, Bounds)
+
+    @property
     def figure_channel(self) -> Channel:
         """The channel that an energy of the source comes from: a counter's joules, else watts."""
         return Channel.ENERGY_J if isinstance(self.sensor, Counter) else Channel.POWER_W

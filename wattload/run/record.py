@@ -454,7 +454,15 @@ def _of_power(record: RunRecord) -> Iterator[str]:
     if not drive:
         yield f"Drive energy was not measured: {record.power.unmeasured_text}"
     weak = {e.evidence for e in drive} & {Evidence.BOUNDS, Evidence.DECLARED}
+    sources = [each.facts for each in record.power.sources if each.facts is not None]
+    read = {facts.name for facts in sources if facts.has_declared_readings}
     for evidence in sorted(weak):
+        if evidence is Evidence.DECLARED and any(each.source in read for each in drive):
+            yield (
+                "Drive energy is declared by the user, as scope or accuracy is not stated; it "
+                "ranks nothing."
+            )
+            continue
         what = {"bounds": "the drive's power state table", "declared": "a data sheet"}[evidence]
         yield f"Drive energy comes from {what}, not from a measurement; it ranks nothing."
     if not record.controllers:

@@ -31,6 +31,7 @@ from wattload.reports.sections.energy import energy_blocks
 from wattload.reports.stats.subject import make_subject
 from wattload.reports.stats.summary import first_screen
 from wattload.results.quantity import MISSING
+from wattload.run.record import limits_of
 
 CHECKPOINT = Scenario(workload="checkpoint", seconds=10.0, virtual=False)
 
@@ -302,6 +303,26 @@ def test_all_gpus_count_where_their_addresses_are_not_known() -> None:
     made = random_run(name="reads").record
     unknown = with_gpus(made, 1200.0, 700.0, addresses=False)
     assert scope_energy_j(unknown, Scope.GPU, "gpu_random_read") == 1900.0
+
+
+def test_readings_of_a_meter_without_accuracy_are_not_called_a_data_sheet() -> None:
+    made = record("measured")
+    power = made.power
+    sources = tuple(
+        each.model_copy(
+            update={"facts": each.facts.model_copy(update={"evidence": Evidence.DECLARED})}
+        )
+        for each in power.sources
+        if each.facts is not None
+    )
+    parts = tuple(each.model_copy(update={"evidence": Evidence.DECLARED}) for each in power.energy)
+    power = power.model_copy(update={"sources": sources, "energy": parts})
+    made = made.model_copy(update={"power": power})
+    words = "declared by the user, as scope or accuracy is not stated"
+    assert {each.words for each in phase_energies(made)} == {words}
+    limits = limits_of(made)
+    assert f"Drive energy is {words}; it ranks nothing." in limits
+    assert not [text for text in limits if "data sheet" in text]
 
 
 def test_a_gpu_is_not_counted_again_by_a_meter_without_an_address() -> None:

@@ -74,6 +74,8 @@ def energy_cross_check(record: RunRecord) -> Sequence[Check]:
         reason = f"{' and '.join(sources)} {verb}"
     sentence = f"Nothing to compare the whole run's energy with: {reason}."
     cause = "one power sensor" if sources else NO_SENSOR
+    if any(each.facts and each.facts.has_declared_readings for each in record.power.sources):
+        cause = "power only declared"
     return [unknown("energy_cross_check", sentence, cause=cause)]
 
 
