@@ -9,9 +9,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
+from textwrap import shorten
 from typing import Any
 
-from wattload.core.power import Evidence, weakest
+from wattload.core.power import Evidence, Scope, weakest
 from wattload.core.record.results import Check
 from wattload.core.record.run import RunRecord
 from wattload.core.units import Unit
@@ -22,6 +24,7 @@ from wattload.reports.runs.energy import (
     is_simulated,
     measured_drives,
     node_limits,
+    sources_of,
 )
 from wattload.reports.runs.hosts import ends_of
 from wattload.reports.runs.load import Run
@@ -455,6 +458,7 @@ def _verdict_row(
     is_pair = point.group.is_pair
     is_ranked = len(arms) > 1 and not is_pair
     barred = _unlike(subject, point) if is_ranked else ""
+    words = _measurand(point)
     return VerdictRow(
         group=point.group,
         name=workload_title(point.group.workload),
@@ -475,7 +479,7 @@ def _verdict_row(
         ranking=_ranking(rates) if is_ranked and not barred else (),
         grade=grade(subject, point.compared, point.rate, point.energy_phase),
         scatter=_scatter(point),
-        measurand=_measurand(point),
+        measurand="; ".join(filter(None, (words, words and _measured_by(point)))),
         counts=_counts(subject, point, rates, energies),
         shared_limit=_shared_limit(point, limits) if is_pair else "",
         drive_count=max((len(measured_drives(record)) for record in point.records), default=0),
@@ -640,6 +644,37 @@ def _measurand(point: ShownPoint) -> str:
         return f"in the timed window only: {why.partition(', so')[0]}"
     why = next(filter(None, (energy.no_tail for energy in energies)), "no rest followed it")
     return f"in the timed window only ({why})"
+
+
+_BY = {
+    Evidence.MEASURED: "measured by",
+    Evidence.SELF_REPORTED: "reported by",
+    Evidence.ESTIMATED: "estimated by",
+    Evidence.DECLARED: "declared by",
+}
+
+
+def _measured_by(point: ShownPoint) -> str:
+    """Return which sources the energies of a place are from; empty for bounds and simulations."""
+    by = _BY.get(_evidence(point))
+    facts = [
+        sources_of(record).get((part.host, part.source, part.device))
+        for record in point.records
+        for part in record.power.energy
+        if part.chosen and part.scope is Scope.DRIVE
+    ]
+    names = dict.fromkeys(
+        f"{each.name} ({_without_folders(each.meter)})" if each.meter else each.name
+        for each in facts
+        if each is not None and (each.measures or each.has_declared_readings)
+    )
+    return f"{by} {listed([*names])}" if by and names else ""
+
+
+def _without_folders(meter: str) -> str:
+    """Return a meter's name or command without the folders of programs."""
+    words = [PurePath(word).name if word.startswith("/") else word for word in meter.split()]
+    return shorten(" ".join(words), 40, placeholder=" ...")
 
 
 def _measurands(rows: Sequence[VerdictRow]) -> str:
