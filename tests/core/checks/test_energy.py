@@ -37,6 +37,17 @@ def test_coverage_is_judged_at_99_and_95_percent(coverage: float, verdict: str) 
     assert check(changed(record, power=power), "power_coverage").verdict == verdict
 
 
+def test_readings_that_were_refused_do_not_pass_for_their_coverage() -> None:
+    record = record_of(power="measured", virtual=False)
+    reason = "the times of meter run back by 0.6 s"
+    refused = {"energy_j": None, "chosen": False, "missing": {"energy_j": reason}, "coverage": 1.0}
+    energy = tuple(each.model_copy(update=refused) for each in record.power.energy)
+    power = record.power.model_copy(update={"energy": energy})
+    found = check(changed(record, power=power), "power_coverage")
+    assert found.verdict == "warn"
+    assert found.sentence.endswith(f"It gives no energy: {reason}.")
+
+
 def test_a_host_whose_drive_has_no_source_leaves_the_energy_unchecked() -> None:
     """Of three hosts, one has a virtual disk and no meter: a sum would be of two drives."""
     *others, last = cluster_of("ada", "bob", "cyd", power="measured")

@@ -130,13 +130,16 @@ def _coverage(record: RunRecord, energy: EnergyRecord) -> Check:
         if energy.coverage < COVERAGE_WARN
         else "pass"
     )
+    refused = ""
+    if verdict == "pass" and energy.evidence in MEASURING and energy.energy_j is None:
+        verdict, refused = "warn", f" It gives no energy: {energy.missing['energy_j'].rstrip('.')}."
     check = Check(
         name=name,
         verdict=verdict,
         mandatory=True,
         sentence=(
             f"The trace of {energy.source} covers {format_percent(energy.coverage, 2)} of "
-            f"{energy.phase}."
+            f"{energy.phase}.{refused}"
         ),
         figures={"coverage": energy.coverage, "samples": energy.sample_count},
     )
