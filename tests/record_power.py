@@ -99,7 +99,7 @@ def _facts(scenario: Scenario) -> SourceFacts:
         device_name="nvme0",
         scope=Scope.DRIVE,
         evidence=_evidence(scenario),
-        sensor=Instant() if _is_measured(scenario) or scenario.power == "declared" else Bounds(),
+        sensor=Instant() if _is_measured(scenario) else Bounds(),
         period_s=0.1,
         accuracy=Accuracy(reading_percent=1.0) if _is_measured(scenario) else None,
     )

@@ -109,8 +109,8 @@ def _made_up(records: Sequence[RunRecord], energies: Sequence[Energy]) -> str:
     if any(map(is_simulated, records)):
         return "simulated drives"
     if any(each.evidence in _UNMEASURED for each in energies):
-        is_figure = any(each.energy_j is not None for each in energies)
-        return "power only declared" if is_figure else "power known as bounds only"
+        is_read = any(each.has_declared_readings for each in energies)
+        return "power only declared" if is_read else "power known as bounds only"
     return "power replayed from another run" if any(each.replayed for each in energies) else ""
 
 

@@ -236,8 +236,12 @@ class SourceFacts(Frozen):
 
     @property
     def has_declared_readings(self) -> bool:
-        """Whether a meter is read of which the user states no accuracy; a data sheet is not."""
-        return self.evidence is Evidence.DECLARED and not isinstance(self.sensor, Bounds)
+        """Whether a meter is read of which the user states no accuracy.
+
+        A data sheet is not read, and a recording states its own evidence.
+        """
+        is_sheet = isinstance(self.sensor, Bounds)
+        return self.evidence is Evidence.DECLARED and not is_sheet and not self.is_recorded
 
     @property
     def figure_channel(self) -> Channel:
