@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from wattload.core.errors import ConfigError
-from wattload.core.power import Accuracy, Scope
+from wattload.core.power import Accuracy, Boxcar, Instant, Scope, Sensor
 from wattload.core.settings import MISSING, check_settings, setting, shown
 from wattload.power.registry import AUTO, NONE, companions, meter, meter_names
 from wattload.power.scpi_profiles import PROFILES
@@ -245,6 +245,14 @@ class PlacedMeterConfig(MeterConfig):
         most=MAX_SECONDS,
         unset="not stated",
     )
+
+    @property
+    def sensor(self) -> Sensor:
+        """The sensor by what is stated of it; a delay that is not stated counts as none."""
+        lag_s = self.lag_s or 0.0
+        return (
+            Boxcar(window_s=self.window_s, lag_s=lag_s) if self.window_s else Instant(lag_s=lag_s)
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How a model is asked for watts; ``{channel}`` stands for its input or output.
+    """The commands of a model that return watts; ``{channel}`` stands for its input or output.
 
     ``identity`` is a pattern in its answer to ``*IDN?``. ``set_up`` never changes a range or an
     output. None was tested on such an instrument.

@@ -25,7 +25,7 @@ from wattload.core.power import (
     SourceFacts,
     WindowEnergy,
 )
-from wattload.power.config import PowerConfig
+from wattload.power.config import PlacedMeterConfig, PowerConfig
 from wattload.power.control.journal import ChangeJournal
 from wattload.power.registry import meter_module, meter_names
 
@@ -94,6 +94,20 @@ def single_device(devices: Sequence[PowerDevice], wanted: str, *, setting: str) 
         f"{setting} must be the serial or name of the measured drive, got {wanted!r}; "
         f"drives under the target: {names}"
     )
+
+
+def placed_at(
+    devices: Sequence[PowerDevice], own: PlacedMeterConfig, *, setting: str, otherwise: str
+) -> tuple[str, str]:
+    """Return key and name of what a meter measures: a drive's, the user's, or ``otherwise``.
+
+    Raises:
+        ConfigError: it measures a drive, and which is not clear; the message names ``setting``.
+    """
+    if own.scope == Scope.DRIVE:
+        drive = single_device(devices, own.device, setting=setting)
+        return drive.key, drive.name
+    return own.device or otherwise, own.device or otherwise
 
 
 def open_attribute(file: Path) -> int:

@@ -20,13 +20,13 @@ from typing import IO
 from wattload.core.clock import ClockAnchor, anchor
 from wattload.core.errors import PowerDataLostError, PowerError
 from wattload.core.launch import with_this_process
-from wattload.core.power import Boxcar, Channel, Evidence, Instant, Sample, Scope, SourceFacts
+from wattload.core.power import Channel, Evidence, Sample, Scope, SourceFacts
 from wattload.core.processes import end_marked
 from wattload.core.settings import shown
 from wattload.core.units import KIB, NS_PER_S
 from wattload.power.config import CommandConfig, PowerConfig
 from wattload.power.registry import Meter
-from wattload.power.sources.base import LARGEST_W, PassiveSource, PowerDevice, single_device
+from wattload.power.sources.base import LARGEST_W, PassiveSource, PowerDevice, placed_at
 
 METER = Meter(
     scope=Scope.NODE,
@@ -58,18 +58,16 @@ def find(devices: Sequence[PowerDevice], config: PowerConfig) -> Sequence[Comman
     """Return the source; raises ``ConfigError`` without a program, or if its drive is not clear."""
     own = config.command
     own.check()
-    key = name = own.device or own.arguments[0].rpartition("/")[2]
-    if own.scope == Scope.DRIVE:
-        drive = single_device(devices, own.device, setting="power.command.device")
-        key, name = drive.key, drive.name
-    return [CommandSource(own, key, name, config.period_s)]
+    program = own.arguments[0].rpartition("/")[2]
+    place = placed_at(devices, own, setting="power.command.device", otherwise=program)
+    return [CommandSource(own, *place, config.period_s)]
 
 
 class CommandSource(PassiveSource):
     """A program that runs from ``open`` to ``close``, with two threads that read what it prints."""
 
     def __init__(self, config: CommandConfig, key: str, name: str, period_s: float) -> None:
-        accuracy, window_s, lag_s = config.accuracy.stated, config.window_s, config.lag_s or 0.0
+        accuracy = config.accuracy.stated
         stated = {"scope": config.scope, "accuracy": accuracy}
         missing = " and ".join(f"power.command.{each}" for each in stated if not stated[each])
         self._config, self._period_s = config, period_s
@@ -83,7 +81,7 @@ class CommandSource(PassiveSource):
                 scope=Scope(config.scope or Scope.NODE),
                 evidence=Evidence.DECLARED if missing else Evidence.MEASURED,
                 # declared_sensor takes a declared delay to be uncertain by all of it (k = 2).
-                sensor=Boxcar(window_s=window_s, lag_s=lag_s) if window_s else Instant(lag_s=lag_s),
+                sensor=config.sensor,
                 period_s=period_s,
                 accuracy=accuracy,
                 range_w=config.range_w,
@@ -251,19 +249,21 @@ class CommandSource(PassiveSource):
         with suppress(ValueError):
             numbers = [float(word) for word in line.replace(",", " ").split()]
         self._columns = self._columns or len(numbers)
-        *_, own_s, watts = [_UNIX_S[0], *(numbers or [0.0])]
+        if len(numbers) != self._columns or len(numbers) not in (1, 2):
+            form = f"each line must be {_FORM} as the first one is; put # before a header"
+            raise self._fault(line, form)
+        *_, own_s, watts = [_UNIX_S[0], *numbers]
         scope, most_w = self._facts.scope, LARGEST_W[self._facts.scope]
-        is_form = len(numbers) == self._columns and len(numbers) in (1, 2)
-        faults = {
-            f"each line must be {_FORM} as the first one is; put # before a header": not is_form,
-            "times must be seconds since 1970 (UTC)": not _UNIX_S[0] <= own_s < _UNIX_S[1],
-            "that is no reading; is the meter connected?": not math.isfinite(watts),
-            "power must not be negative; is the meter connected in reverse?": watts < 0,
-            f"a {scope} draws {most_w:g} W at most; print watts, not milliwatts": watts > most_w,
-        }
-        for fault, is_wrong in faults.items():
-            if is_wrong:
-                raise self._fault(line, fault)
+        if not _UNIX_S[0] <= own_s < _UNIX_S[1]:
+            raise self._fault(line, "times must be seconds since 1970 (UTC)")
+        if not math.isfinite(watts):
+            raise self._fault(line, "that is no reading; is the meter connected?")
+        if watts < 0:
+            reverse = "power must not be negative; is the meter connected in reverse?"
+            raise self._fault(line, reverse)
+        if watts > most_w:
+            unit = f"a {scope} draws {most_w:g} W at most; print watts, not milliwatts"
+            raise self._fault(line, unit)
         return own_s, watts
 
     def _samples_of(self, now: ClockAnchor, line: str) -> Sequence[Sample]:

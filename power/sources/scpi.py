@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from wattload.core.errors import ConfigError, MissingExtraError, PowerError
 from wattload.core.installation import install_command
-from wattload.core.power import Boxcar, Evidence, Instant, PowerSource, Scope, SourceFacts
+from wattload.core.power import Evidence, PowerSource, Scope, SourceFacts
 from wattload.power.config import PowerConfig, ScpiConfig
 from wattload.power.registry import Meter
 from wattload.power.scpi_profiles import PROFILES, Profile
-from wattload.power.sources.base import LARGEST_W, PolledSource, PowerDevice, single_device
+from wattload.power.sources.base import LARGEST_W, PolledSource, PowerDevice, placed_at
 
 if TYPE_CHECKING:
     from pyvisa.resources import MessageBasedResource
@@ -124,11 +124,10 @@ class ScpiSource(PolledSource):
         self._channel = str(config.channel)
         self._instrument: MessageBasedResource | None = None
         scope = Scope(cast("str", config.scope))
-        key = name = config.device or config.resource
-        if scope is Scope.DRIVE:
-            device = single_device(devices, config.device, setting="power.scpi.device")
-            key, name = device.key, device.name
-        window_s, lag_s, accuracy = config.window_s, config.lag_s or 0.0, config.accuracy.stated
+        key, name = placed_at(
+            devices, config, setting="power.scpi.device", otherwise=config.resource
+        )
+        accuracy = config.accuracy.stated
         stated = "no accuracy is stated" if accuracy is None else f"±({accuracy.text})"
         super().__init__(
             SourceFacts(
@@ -137,7 +136,7 @@ class ScpiSource(PolledSource):
                 device_name=name,
                 scope=scope,
                 evidence=Evidence.MEASURED,
-                sensor=Boxcar(window_s=window_s, lag_s=lag_s) if window_s else Instant(lag_s=lag_s),
+                sensor=config.sensor,
                 period_s=max(period_s, PERIOD_S),
                 accuracy=accuracy,
                 range_w=config.range_w,

@@ -349,13 +349,15 @@ def _of_widest_meters(parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:
     It is that with the strongest evidence, and of equals that with the most energy, as it measures
     most of the node.
     """
-    sums: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
+    found: dict[str, dict[str, list[EnergyRecord]]] = defaultdict(lambda: defaultdict(list))
     for part in parts:
-        _, joules = sums[part.host].get(part.source, (0, 0.0))
-        rank = EVIDENCE_RANK[part.evidence]
-        sums[part.host][part.source] = (-rank, joules + (part.energy_j or 0.0))
-    widest = {host: max(own, key=own.__getitem__) for host, own in sums.items()}
-    return [part for part in parts if part.source == widest[part.host]]
+        found[part.host][part.source].append(part)
+
+    def width(own: Sequence[EnergyRecord]) -> tuple[int, float]:
+        joules = sum(each.energy_j or 0.0 for each in own)
+        return -EVIDENCE_RANK[weakest(each.evidence for each in own)], joules
+
+    return [part for sources in found.values() for part in max(sources.values(), key=width)]
 
 
 def _of_used_gpus(record: RunRecord, parts: Sequence[EnergyRecord]) -> list[EnergyRecord]:

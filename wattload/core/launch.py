@@ -38,9 +38,8 @@ def main() -> None:
     adopt_orphans()
     end_with(int(parent), signal.SIGTERM)
     program = _started(command, before)
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # who reads it sees when the program closes it
+    # Who reads the program's output sees when the program closes it.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     status = None
     while status is None and signal.sigwait(heeded | {signal.SIGCHLD}) == signal.SIGCHLD:
         status = _status_of(program)
