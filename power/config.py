@@ -599,6 +599,22 @@ class PowerConfig:
             self.profile.check()
         self._check_meters(is_client=is_client)
 
+    def check_unread(self) -> None:
+        """Raise ``ConfigError`` for a meter with settings that a run would not read.
+
+        power=none reads none on purpose, and power=auto may read hwmon.
+        """
+        read = (*self.beside, self.source, "hwmon")
+        for name in meter_names():
+            own = getattr(self, name, None)
+            if own is None or name in read or self.source == NONE or own == type(own)():
+                continue
+            beside = f" or power.beside=[{name}]" if meter(name).is_companion else ""
+            raise ConfigError(
+                f"power.{name} has settings, but power={self.source} does not read it; add "
+                f"power={name}{beside}"
+            )
+
     def _check_idle_after(self) -> None:
         """Refuse an idle time that the rest takes up, as it leaves no idle baseline."""
         if self.source == NONE or not self.idle_after_s or self.idle_after_s > self.rest_max_s:

@@ -31,6 +31,7 @@ def _options() -> list[tuple[str, str]]:
 
 
 NEEDS = {
+    ("power", "command"): "power.command.run=joulescope_watts.py",
     ("power", "quarch"): "power.quarch.module=usb::qtl1847-01-016",
     ("power", "redfish"): "power.redfish.url=https://bmc.example",
     ("power", "replay"): "power.replay.path=trace.csv",
@@ -215,8 +216,9 @@ def test_scale_changes_counts_and_nothing_else() -> None:
         ("target.path=[/a,'${oc.${label}:HOME}']", ["target.path[1] can't be '${oc.${label}:HOME"]),
         ("load._partial_=true", ["load._partial_ is not a setting, as each option has its own"]),
         ("_recursive_=false", ["_recursive_ is not a setting, as each option has its own class"]),
-        ("power.replay.path=x.csv", ["while power.replay is null; add power=replay"]),
-        ("power.quarch.nope=1", ["power.quarch is null; add power=quarch"]),
+        ("power.profile.max_w=9", ["power.profile is null; add power/profile= and one of cus"]),
+        ("power.quarch.port=1", ["power=auto does not read it; add power=quarch"]),
+        ("power.command.run=x", ["add power=command or power.beside=[command]"]),
         (
             "target.max_write_bytes=10GB",
             ["an integer in bytes (e.g. 16384), or null, got '10GB'"],

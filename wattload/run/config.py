@@ -235,6 +235,7 @@ class RunConfig:
         self.workload.check(self.scale.name)
         self.loader.check()
         self.power.check(is_client=self.power.service is not None)
+        self.power.check_unread()
         self.load.check()
         self.sweep.check()
         check_settings(self.accelerator, "accelerator")

@@ -169,7 +169,7 @@ def _groups_as_values(file: str, overrides: Sequence[str]) -> str:
 
 
 def _explain_null(overrides: Sequence[str]) -> str:
-    """Return the sentence on a setting of an option that is not selected, such as a meter."""
+    """Return the sentence on a setting of an option that is not selected, such as a data sheet."""
     from omegaconf import OmegaConf
 
     selected = _chosen_only(overrides)
@@ -177,9 +177,9 @@ def _explain_null(overrides: Sequence[str]) -> str:
         key = text.partition("=")[0].strip()
         parent = key.rpartition(".")[0]
         if parent and OmegaConf.select(selected, parent, default="") is None:
-            group, _, option = parent.rpartition(".")
-            add = f"; add {group}={option}" if group in groups() else ""
-            return f"{key} can't be set while {parent} is null{add}"
+            group = parent.replace(".", "/")
+            choice = f"add {group}= and one of {', '.join(options(group))}"
+            return f"{key} can't be set while {parent} is null; {choice}"
     return "a setting can't be set while the one above it is null; remove it"
 
 
