@@ -65,5 +65,8 @@ def _settings(overrides: list[str]) -> PowerConfig:
         raise ConfigError(
             f"a sampler takes settings of power only (power.KEY=VALUE), got {foreign[0]!r}"
         )
-    config: PowerConfig = compose(["target.path=/", *overrides])[0].power
+    # Runs name the meters to read; a meter with settings that nobody reads would be refused.
+    named = any(each.startswith(("power=", "power.beside=")) for each in overrides)
+    source = [] if named else ["power=none"]
+    config: PowerConfig = compose(["target.path=/", *source, *overrides])[0].power
     return config
