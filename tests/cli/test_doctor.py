@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -157,11 +158,12 @@ def directory(capsys: Captured, *words: str) -> str:
     return capsys.readouterr().err.removeprefix("wattload: ").partition(" is not a directory")[0]
 
 
-def test_the_default_directory_is_the_target_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    monkeypatch.setenv("WATTLOAD_TARGET", "/nowhere/env")
-    assert directory(capsys, "power.period_s=0.7") == "/nowhere/env"
+def test_the_default_directory_is_the_target_of_the_environment(capsys: Captured) -> None:
+    command = [sys.executable, "-m", "wattload", "doctor"]  # a process reads it once
+    variables = {**os.environ, "WATTLOAD_TARGET": "/nowhere/env"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("wattload: /nowhere/env is not a directory")
     assert directory(capsys, "/nowhere/else", "power=none") == "/nowhere/else"
     assert directory(capsys, "target.path=/nowhere/more") == "/nowhere/more"
     assert directory(capsys, "/a", "/b").startswith("give one directory, got /a /b")

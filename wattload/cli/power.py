@@ -410,7 +410,8 @@ def watch(arguments: argparse.Namespace, host: PowerHost) -> int:
     from wattload.cli.meters import device_in, devices_under, settings_of
 
     device = device_in(arguments.what)
-    period_s = arguments.period or (CSV_PERIOD_S if arguments.csv else PERIOD_S)
+    default_s = CSV_PERIOD_S if arguments.csv else PERIOD_S
+    period_s = default_s if arguments.period is None else arguments.period
     if arguments.what and device is None:
         settings = settings_of([f"power.period_s={period_s}", *arguments.what])
         config, devices = settings.power, devices_under(host, settings.target)
