@@ -43,7 +43,7 @@ def test_the_stated_bound_holds(
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=10 * DEADLINE_S,
+        timeout=2 * DEADLINE_S,
         check=True,
     )
     root, leader = json.loads(done.stdout)
