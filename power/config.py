@@ -553,10 +553,14 @@ class PowerConfig:
         return self.sampler_socket or os.environ.get(SOCKET_VARIABLE)
 
     @property
+    def named_meters(self) -> Sequence[str]:
+        """The meters that the settings name."""
+        return [name for name in (self.source, *self.beside) if name != AUTO]
+
+    @property
     def node_meters(self) -> Sequence[str]:
         """The external meters to read that measure a whole node."""
-        named = [name for name in (self.source, *self.beside) if name != AUTO]
-        external = {name: getattr(self, name) for name in named if meter(name).settings}
+        external = {n: getattr(self, n) for n in self.named_meters if meter(n).settings}
         return [
             name
             for name, own in external.items()
@@ -604,7 +608,7 @@ class PowerConfig:
 
         power=none reads none on purpose, and power=auto may read hwmon.
         """
-        read = (*self.beside, self.source, "hwmon")
+        read = (*self.named_meters, "hwmon")
         for name in meter_names():
             own = getattr(self, name, None)
             if own is None or name in read or self.source == NONE or own == type(own)():

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattload.cli.findings import Answer, Finding, no, partly, show, yes
-from wattload.cli.meters import drive_energy, meter_findings, named_meters, settings_of
+from wattload.cli.meters import drive_energy, meter_findings, settings_of
 from wattload.cli.readiness import headline, workload_findings, workload_refusals
 from wattload.core.clock import utc_text
 from wattload.core.errors import (
@@ -150,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{directory} is not a directory; name the one that runs will use, such as /mnt/nvme"
         )
     refusals = workload_refusals(directory)
-    names = [f"power={name}" for name in named_meters(config)]
+    names = [f"power={name}" for name in config.power.named_meters]
     meters = list(meter_findings(config))
     read = [finding for finding in meters if finding.name in names]
     energy = Finding.of("drive energy", drive_energy(config))

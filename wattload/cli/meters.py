@@ -17,7 +17,7 @@ from wattload.core.storage.controllers import controllers_under
 from wattload.core.storage.targets import counting_devices
 from wattload.core.units import NS_PER_S, Unit
 from wattload.power.control.host import PowerHost
-from wattload.power.registry import AUTO, meter, meter_names
+from wattload.power.registry import meter, meter_names
 from wattload.power.sources.base import PowerDevice, find_sources
 from wattload.power.sources.selection import describe, select
 from wattload.results.quantity import quantity
@@ -76,14 +76,9 @@ def meter_findings(config: RunConfig) -> Iterator[Finding]:
         known = meter(name)
         if known.settings:
             answer = no("not configured", f"wattload doctor power={name} {known.settings}")
-            if name in named_meters(config):
+            if name in config.power.named_meters:
                 answer = _answer(name, config)
             yield Finding(f"power={name}", known.measures, *answer)
-
-
-def named_meters(config: RunConfig) -> Sequence[str]:
-    """Return the names of the meters that the settings name."""
-    return [name for name in (config.power.source, *config.power.beside) if name != AUTO]
 
 
 def node_meters(config: RunConfig) -> Iterator[str]:
@@ -91,7 +86,7 @@ def node_meters(config: RunConfig) -> Iterator[str]:
 
     Those of a sampler service are left to it.
     """
-    for name in () if config.power.service else named_meters(config):
+    for name in () if config.power.service else config.power.named_meters:
         if meter(name).scope is Scope.NODE:
             _, text, _ = _answer(name, config)
             yield text
